@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.kernels import starts
-from dovetail.kernels.starts import EASY, FCFS, GREEDY, Ends, Kinds, Line, Nodes, Past
+from dovetail.kernels.starts import EASY, FCFS, GREEDY, Ahead, Ends, Kinds, Line, Nodes, Past
 from dovetail.native.library import load_library
 from dovetail.starts.run_times import WEIGHTS
 from dovetail.testing.builders import full
@@ -25,7 +25,31 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def situation(seed: int) -> tuple[Kinds, Ends, Nodes, Line, Past, np.random.Generator]:
+def ahead(draw: np.random.Generator, running: int, jobs: int, nodes: int) -> Ahead:
+    """Some jobs wait for a time or for the ends of earlier ones; the machine changes now and then."""
+    begin = np.where(draw.random(jobs) < 0.2, np.round(draw.exponential(100, jobs)), 0.0)
+    after = [
+        draw.integers(0, job, int(draw.integers(1, 3))) if job > running and draw.random() < 0.2 else ints()
+        for job in range(jobs)
+    ]
+    changes = int(draw.integers(0, 4))
+    return Ahead(
+        begin,
+        np.cumsum([0, *map(len, after)]),
+        np.concatenate([*after, ints()]),
+        np.sort(np.round(draw.exponential(200, changes))),
+        draw.integers(0, max(nodes, 1), changes),
+        draw.integers(-2, 3, (changes, 3)),
+    )
+
+
+def nothing_ahead(jobs: int) -> Ahead:
+    return Ahead(
+        np.zeros(jobs), np.zeros(jobs + 1, np.int64), ints(), np.empty(0), ints(), np.empty((0, 3), np.int64)
+    )
+
+
+def situation(seed: int) -> tuple[Kinds, Ends, Nodes, Line, Ahead, Past, np.random.Generator]:
     """A queue on counted or named nodes, with a few ends and submissions of the past."""
     draw = np.random.Generator(np.random.PCG64(seed))
     count, named = int(draw.integers(0, 80)), bool(draw.integers(0, 2))
@@ -97,13 +121,13 @@ def situation(seed: int) -> tuple[Kinds, Ends, Nodes, Line, Past, np.random.Gene
         np.array(held, np.int64),
         np.empty((3, jobs)),
     )
-    return kinds, ends, nodes, line, past, draw
+    return kinds, ends, nodes, line, ahead(draw, running, jobs, len(free)), past, draw
 
 
 @given(seeds)
 @drawn
 def test_both_sides_draw_and_roll_out_alike(seed: int) -> None:
-    kinds, ends, nodes, line, past, draw = situation(seed)
+    kinds, ends, nodes, line, later, past, draw = situation(seed)
     same(starts.draw_lengths, kinds, ends, np.array(WEIGHTS), line.length)
     starts.draw_lengths(kinds, ends, np.array(WEIGHTS), line.length)
     assert (line.length > kinds.spent).all() or (line.length == kinds.wall)[line.length <= kinds.spent].all()
@@ -112,7 +136,7 @@ def test_both_sides_draw_and_roll_out_alike(seed: int) -> None:
     found = [np.zeros((len(line.length), waiting)) for _ in range(2)]
     origins = -draw.uniform(1, 500, len(line.length))
     for side, out in zip((starts.roll_starts, starts.roll_starts.plain), found, strict=True):
-        side(nodes, line, past, origins, 0.0, target, 5000.0, out)
+        side(nodes, line, later, past, origins, 0.0, target, 5000.0, out)
     chosen = slice(None) if target < 0 else target
     assert (found[0][:, chosen] == found[1][:, chosen]).all()
 
@@ -133,8 +157,41 @@ def test_a_job_that_waits_starts_when_the_first_ends_and_is_passed_by_a_short_on
     past = Past(nothing, ints(), nothing, nothing, ints(), np.empty((0, 3), np.int64), ints())
     found = np.empty((1, 3))
     nodes = Nodes(1, np.empty((0, 3), np.int64), ints())
-    starts.roll_starts(nodes, line, past, np.zeros(1), 0.0, -1, 1e6, found)
+    starts.roll_starts(nodes, line, nothing_ahead(4), past, np.zeros(1), 0.0, -1, 1e6, found)
     assert found.tolist() == [[8.0, 0.0, 13.0]]
+
+
+def test_who_waits_for_an_end_or_a_moment_keeps_the_place_in_the_line() -> None:
+    """One node: the first of those that wait joins after the last one, the second at 30; the node goes."""
+    line = Line(
+        FCFS,
+        1,
+        ints(1, 1, 1, 1),
+        np.full(4, 10.0),
+        np.zeros(4),
+        ints(1, 0, 0) * np.ones((4, 1), np.int64),
+        np.ones(4, np.int64),
+        ints(0),
+        np.array([[8.0, 5.0, 7.0, 20.0]]),
+    )
+    nothing = np.empty(0)
+    past = Past(nothing, ints(), nothing, nothing, ints(), np.empty((0, 3), np.int64), ints())
+    later = Ahead(
+        np.array([0.0, 0.0, 30.0, 0.0]),
+        ints(0, 0, 1, 1, 1),
+        ints(3),
+        np.array([29.0, 50.0]),
+        ints(0, 0),
+        np.array([[-1, 0, 0], [1, 0, 0]]),
+    )
+    nodes = Nodes(0, np.array([[0, 0, 0]]), ints(1))
+    for side in (starts.roll_starts, starts.roll_starts.plain):
+        found = np.empty((1, 3))
+        side(nodes, line, later, past, np.zeros(1), 0.0, -1, 1e6, found)
+        assert found.tolist() == [[28.0, 50.0, 8.0]]
+        waits = later._replace(time=np.array([27.0, 50.0]))
+        side(nodes, line, waits, past, np.zeros(1), 0.0, -1, 1e6, found)
+        assert found.tolist() == [[50.0, 55.0, 8.0]]
 
 
 @pytest.mark.skipif(load_library() is None, reason="nothing is compiled here")

@@ -173,7 +173,8 @@ def test_a_job_that_is_only_tested_gets_the_interval_that_it_would_have(service:
         assert first["predicted_start_low"] <= first["predicted_start"] <= first["predicted_start_high"]
         assert first["confidence"] == 0.9
         assert second["predicted_start"] > first["predicted_start"]
-        assert second["confidence"] is None, "it waits for another job, not for its turn alone"
+        assert second["confidence"] == 0.9
+        assert second["predicted_start_high"] > first["predicted_start_high"], "it waits for the first one"
         (real,) = submit(client, sleep)
         assert real == first["id"]
         words = ("submit", "--test", "--cpus", "all", "--walltime", "1h", "--", "sleep", "0.2")

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.starts import Nodes
-from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, pool_machine, roll_out
+from dovetail.starts.rolling import (
+    QueuedJob,
+    Situation,
+    StartDraws,
+    lay_out,
+    pool_machine,
+    roll_out,
+    roll_queue,
+)
 from dovetail.starts.run_times import OF_APPS, WEIGHTS, JobKind, RunTimes
 
 DAY = 86_400.0
@@ -69,10 +77,10 @@ def test_as_one_pool_a_machine_keeps_its_pace() -> None:
     situation = Situation(0.0, "easy", nodes, running, waiting)
     lengths = chance.exponential(600.0, (8, 301)).clip(20.0, 3600.0)
     exact = roll_out(situation, lengths)
-    pool, past = pool_machine(situation, StartDraws().submissions.recent_past(0.0, {}))
-    assert [job.nodes for job in pool.waiting[:2]] == [62_500] * 2
+    pool, past = pool_machine(lay_out(situation, lengths), StartDraws().submissions.recent_past(0.0, {}))
+    assert pool.line.width[1:3].tolist() == [62_500] * 2
     assert pool.nodes.idle == 937_500
-    assert roll_out(pool, lengths, past)[:, -1] == pytest.approx(exact[:, -1])
+    assert roll_queue(pool, past)[:, -1] == pytest.approx(exact[:, -1])
 
 
 def test_where_an_app_is_a_program_another_one_tells_next_to_nothing() -> None:

@@ -87,6 +87,23 @@ class Line(NamedTuple):
     length: Floats
 
 
+class Ahead(NamedTuple):
+    """What is known to come. Times are seconds from now.
+
+    A waiting job joins the line at ``begin`` or later, once those of ``after`` from its place in
+    ``after_from`` up to the next one's have ended; those that wait for nothing are in the line. At ``time``
+    (ascending) ``amount`` more, shape (changes, AMOUNTS), is free on ``node``, or less; where nodes are
+    counted, so many nodes as its first column says.
+    """
+
+    begin: Floats
+    after_from: Ints
+    after: Ints
+    time: Floats
+    node: Ints
+    amount: Ints
+
+
 class Past(NamedTuple):
     """Submissions of the past by ``time``; one that has not ended runs as long as is drawn for ``job``."""
 
@@ -226,7 +243,7 @@ def draw_lengths(jobs: Kinds, ends: Ends, weights: Floats, found: Floats) -> Non
 class _World:
     """One roll-out: what is free, runs, waits."""
 
-    def __init__(self, nodes: Nodes, line: Line, lengths: list[float]) -> None:
+    def __init__(self, nodes: Nodes, line: Line, ahead: Ahead, lengths: list[float]) -> None:
         self.named = len(nodes.free) > 0
         self.idle = nodes.idle
         self.free = nodes.free.tolist()
@@ -246,7 +263,44 @@ class _World:
                 self.held[j] = line.held[at : at + self.width[j]].tolist()
                 at += self.width[j]
             self._run_job(j, max(self.length[j] - spent, 0.0), self.wall[j] - spent)
-        self.waiting = list(range(line.running, len(self.width)))
+        self._expect(line, ahead)
+
+    def _expect(self, line: Line, ahead: Ahead) -> None:
+        """Who is in the line, who joins it later, and what becomes free or is taken at which time."""
+        jobs = len(self.width)
+        first, after = ahead.after_from.tolist(), ahead.after.tolist()
+        self.begin = ahead.begin.tolist()
+        self.blockers = [first[j + 1] - first[j] for j in range(jobs)]
+        self.heirs: dict[int, list[int]] = {}
+        for j in range(line.running, jobs):
+            for blocker in after[first[j] : first[j + 1]]:
+                self.heirs.setdefault(blocker, []).append(j)
+        self.waiting = [j for j in range(line.running, jobs) if self.begin[j] <= 0.0 and not self.blockers[j]]
+        self.outside = set(range(line.running, jobs)).difference(self.waiting)
+        # Descending, so that the next one is taken off the end.
+        self.begins = sorted((self.begin[j] for j in self.outside if self.begin[j] > 0.0), reverse=True)
+        self.changes = list(zip(ahead.time.tolist(), ahead.node.tolist(), ahead.amount.tolist(), strict=True))
+        self.changes.reverse()
+
+    def next_known(self) -> float:
+        """When the next job may join the line, or the machine changes."""
+        begins = self.begins[-1] if self.begins else math.inf
+        return min(begins, self.changes[-1][0] if self.changes else math.inf)
+
+    def meet_expected(self, now: float) -> None:
+        """Jobs join the line, at the places that they have by number; the machine changes."""
+        while self.begins and self.begins[-1] <= now:
+            self.begins.pop()
+        for job in sorted(self.outside):
+            if self.begin[job] <= now and not self.blockers[job]:
+                self.outside.discard(job)
+                insort(self.waiting, job)
+        while self.changes and self.changes[-1][0] <= now:
+            _, node, amount = self.changes.pop()
+            if self.named:
+                self.free[node] = [has + more for has, more in zip(self.free[node], amount, strict=True)]
+            else:
+                self.idle += amount[0]
 
     def _run_job(self, job: int, end: float, bound: float) -> None:
         heapq.heappush(self.by_end, (end, job))
@@ -254,7 +308,8 @@ class _World:
         insort(self.by_bound, (bound, self.turn, job))
 
     def _fits_node(self, free: list[int], job: int) -> bool:
-        return all(has >= takes for has, takes in zip(free, self.need[job], strict=True))
+        # What a job does not need may be overdrawn: what is reserved may still be held.
+        return all(has >= takes or not takes for has, takes in zip(free, self.need[job], strict=True))
 
     def _place_job(self, free: list[list[int]], job: int, barred: set[int]) -> list[int] | None:
         """Nodes for a job, those with the fewest free devices first; ``None`` where there are too few."""
@@ -289,6 +344,8 @@ class _World:
         """Those that have ended by now give back what they held."""
         while self.by_end and self.by_end[0][0] <= now:
             job = heapq.heappop(self.by_end)[1]
+            for heir in self.heirs.get(job, ()):
+                self.blockers[heir] -= 1
             if self.named:
                 self._change_nodes(self.free, job, self.held[job], 1)
             else:
@@ -400,6 +457,7 @@ class _World:
 def roll_starts(
     nodes: Nodes,
     line: Line,
+    ahead: Ahead,
     past: Past,
     origins: Floats,
     until: float,
@@ -415,7 +473,8 @@ def roll_starts(
     """
     times = past.time.tolist()
     for d, row in enumerate(line.length):
-        world = _World(nodes, line, row.tolist())
+        world = _World(nodes, line, ahead, row.tolist())
+        world.meet_expected(0.0)
         starts[d] = np.inf
         known = len(line.width) - line.running
         left = known if target < 0 else 1
@@ -439,7 +498,7 @@ def roll_starts(
                 coming = first
             arrives = times[coming] - origin if coming < len(times) else math.inf
             # An arrival of an earlier round may lie before now: time does not go back for it.
-            now = max(now, min(following, arrives))
+            now = max(now, min(following, arrives, world.next_known()))
             # Infinite where nothing is left to happen: over as well.
             if not now <= horizon:
                 break
@@ -447,3 +506,4 @@ def roll_starts(
                 world.arrive_again(past, coming)
                 coming += 1
             world.end_by(now)
+            world.meet_expected(now)

@@ -259,8 +259,11 @@ static void step_out(Queue *q, number at) {
         if (q->waiting[i] != NOBODY) lessen(b, q, q->waiting[i]);
 }
 
+/* What a job does not need may be overdrawn: what is reserved may still be held. */
 static int fits(const number *free, const number *need) {
-    return free[CPUS] >= need[CPUS] && free[DEVICES] >= need[DEVICES] && free[MEMORY] >= need[MEMORY];
+    for (int a = 0; a < AMOUNTS; a++)
+        if (need[a] && free[a] < need[a]) return 0;
+    return 1;
 }
 
 /* Nodes for a job, those with the fewest free devices first, not on barred ones; whether there are enough. */
@@ -367,11 +370,76 @@ static number start(Machine *m, Queue *q, number job, double now) {
     return run(q, job, now + q->length[job], now + q->wall[job], m->nodes ? m->chosen : NULL);
 }
 
-/* Those that have ended by now give back what they held. */
-static void end_by(Machine *m, Queue *q, double now) {
+typedef struct { /* what is known to come */
+    const double *begin;            /* of each job: when it may join the line */
+    const number *after_from, *after; /* and after whose ends */
+    number *heirs_from, *heirs;     /* of each job: who waits for its end */
+    number *blockers, *seat;        /* of each job: for how many it waits; its place in the line, or NOBODY: taken */
+    number *by_begin, *gated, gates, begun; /* who waits for a time: as places of `gated`, by time; how many have come */
+    const double *time;             /* changes of the machine */
+    const number *node, *amount;
+    number changes, changed;
+} Ahead;
+
+/* A job takes its seat in the line if it waits for nothing but its turn. */
+static void join_line(Queue *q, Ahead *a, number job, double now) {
+    number at = a->seat[job];
+    if (at == NOBODY || a->blockers[job] || a->begin[job] > now) return;
+    a->seat[job] = NOBODY;
+    q->waiting[at] = job;
+    lessen(&q->blocks[at / BLOCK], q, job);
+    if (at < q->first) q->first = at;
+}
+
+/* All jobs that wait get their places in the line; of those that wait for more than their turn they stay empty. */
+static void line_up_all(Queue *q, Ahead *a, number running, number jobs) {
+    a->begun = a->changed = 0;
+    for (number j = running; j < jobs; j++) {
+        a->blockers[j] = a->after_from[j + 1] - a->after_from[j];
+        a->seat[j] = NOBODY;
+        line_up(q, j);
+    }
+    for (number g = 0; g < a->gates; g++) {
+        number job = a->gated[g], at = job - running;
+        a->seat[job] = at;
+        q->waiting[at] = NOBODY;
+    }
+    for (number at = 0; a->gates && at < q->line; at += BLOCK) { /* the least of those that are there */
+        q->blocks[at / BLOCK] = EMPTY;
+        for (number i = at; i < q->line && i < at + BLOCK; i++)
+            if (q->waiting[i] != NOBODY) lessen(&q->blocks[at / BLOCK], q, q->waiting[i]);
+    }
+    while (q->first < q->line && q->waiting[q->first] == NOBODY) q->first++;
+}
+
+static double next_known(const Ahead *a) {
+    double begins = a->begun < a->gates ? a->begin[a->gated[a->by_begin[a->begun]]] : INFINITY;
+    return a->changed < a->changes ? fmin(begins, a->time[a->changed]) : begins;
+}
+
+/* Jobs join the line whose time has come; the machine changes. */
+static void meet_expected(Machine *m, Queue *q, Ahead *a, double now) {
+    for (; a->begun < a->gates && a->begin[a->gated[a->by_begin[a->begun]]] <= now; a->begun++)
+        join_line(q, a, a->gated[a->by_begin[a->begun]], now);
+    number before = a->changed;
+    for (; a->changed < a->changes && a->time[a->changed] <= now; a->changed++) {
+        const number *amount = a->amount + a->changed * AMOUNTS;
+        if (!m->nodes) m->idle += amount[0];
+        else
+            for (int i = 0; i < AMOUNTS; i++) m->free[a->node[a->changed] * AMOUNTS + i] += amount[i];
+    }
+    if (a->changed > before && m->nodes) note_most(m);
+}
+
+/* Those that have ended by now give back what they held, and their heirs may join the line. */
+static void end_by(Machine *m, Queue *q, Ahead *a, number jobs, double now) {
     int any = 0;
     for (; q->running && q->end[q->by_end[0]] <= now; any = 1) {
         number job = q->by_end[0];
+        for (number i = job < jobs ? a->heirs_from[job] : 0; job < jobs && i < a->heirs_from[job + 1]; i++) {
+            a->blockers[a->heirs[i]]--;
+            join_line(q, a, a->heirs[i], now);
+        }
         if (m->nodes) change(m->free, q, job, q->held + q->held_from[job], 1);
         else m->idle += q->width[job];
         q->width[job] = 0;
@@ -544,10 +612,11 @@ static number backfill(Machine *m, Queue *q, Question *ask, double now) {
 }
 
 /* Starts those that wait, in turn, until all have that are asked about; 0, or OUT_OF_MEMORY. */
-static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double origin, number coming,
+static number roll(Machine *m, Queue *q, Ahead *a, Question *ask, const Past *past, double origin, number coming,
                    const double *lengths) {
-    number first = coming;
+    number first = coming, jobs = ask->running + ask->known;
     double now = 0.0;
+    meet_expected(m, q, a, now);
     while (ask->left > 0) {
         while (q->first < q->line && fits_now(m, q, q->waiting[q->first])) { /* from the front while jobs fit */
             number job = q->waiting[q->first];
@@ -564,7 +633,7 @@ static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double
             coming = first;
         }
         double arrives = coming < past->count ? past->time[coming] - origin : INFINITY;
-        now = fmax(now, fmin(next, arrives));
+        now = fmax(now, fmin(fmin(next, arrives), next_known(a)));
         if (!(now <= ask->horizon)) break;
         for (; coming < past->count && past->time[coming] - origin <= now; coming++) {
             if (grow(q, q->used + 1)) return OUT_OF_MEMORY;
@@ -576,9 +645,34 @@ static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double
             q->length[job] = drawn == NOBODY ? past->ran[coming] : lengths[drawn];
             line_up(q, job);
         }
-        end_by(m, q, now);
+        end_by(m, q, a, jobs, now);
+        meet_expected(m, q, a, now);
     }
     return 0;
+}
+
+/* Who waits for whom, the other way round, and for a time; the caller frees `heirs_from`. */
+static number note_ahead(Ahead *a, number running, number jobs, number waits) {
+    size_t room = (size_t)jobs + 1;
+    number *space = calloc(5 * room + (size_t)waits, sizeof(number));
+    double *time = malloc(sizeof(double) * room);
+    if (!space || !time) return free(space), free(time), OUT_OF_MEMORY;
+    a->heirs_from = space, a->blockers = space + room, a->seat = space + 2 * room;
+    a->by_begin = space + 3 * room, a->gated = space + 4 * room, a->heirs = space + 5 * room;
+    for (number i = a->after_from[running]; i < a->after_from[jobs]; i++) a->heirs_from[a->after[i] + 1]++;
+    for (number j = 0; j < jobs; j++) a->heirs_from[j + 1] += a->heirs_from[j];
+    for (number j = running; j < jobs; j++)
+        for (number i = a->after_from[j]; i < a->after_from[j + 1]; i++)
+            a->heirs[a->heirs_from[a->after[i]] + a->blockers[a->after[i]]++] = j;
+    a->gates = 0;
+    for (number j = running; j < jobs; j++)
+        if (a->begin[j] > 0.0 || a->after_from[j + 1] > a->after_from[j]) {
+            time[a->gates] = a->begin[j];
+            a->gated[a->gates++] = j;
+        }
+    number status = sort_by(time, a->gates, a->by_begin);
+    free(time);
+    return status;
 }
 
 number dovetail_roll_starts(number idle, const number *free_now, number nodes, number amounts,
@@ -586,7 +680,9 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
                             number n, const double *wall, number n2, const double *spent, number n3,
                             const number *need, number n4, number amounts2, const number *group, number n5,
                             const number *held, number h, const double *lengths, number draws, number n6,
-                            const double *past_time, number p, const number *past_width, number p2,
+                            const double *begin, number b, const number *after_from, number b2, const number *after,
+                            number b3, const double *change_time, number c, const number *change_node, number c2,
+                            const number *change_amount, number c3, number amounts4, const double *past_time, number p, const number *past_width, number p2,
                             const double *past_wall, number p3, const double *past_ran, number p4,
                             const number *past_job, number p5, const number *past_need, number p6, number amounts3,
                             const number *past_group, number p7, const double *origins, number d2, double until,
@@ -602,6 +698,9 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
         m.chosen = m.then + AMOUNTS * (nodes + 1), m.ranks = m.chosen + AMOUNTS * (nodes + 1);
         m.planned = (uint8_t *)(m.ranks + AMOUNTS * (nodes + 1));
     }
+    Ahead a = {.begin = begin, .after_from = after_from, .after = after};
+    a.time = change_time, a.node = change_node, a.amount = change_amount, a.changes = c;
+    if (!status) status = note_ahead(&a, running, n, b3);
     for (number d = 0; d < draws && !status; d++) {
         const double *length = lengths + d * n;
         q.used = n;
@@ -618,7 +717,7 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
         const number *of = held;
         for (number j = 0; j < running && !status; of += width[j++])
             status = run(&q, j, fmax(length[j] - spent[j], 0.0), wall[j] - spent[j], nodes ? of : NULL);
-        for (number j = running; j < n; j++) line_up(&q, j);
+        if (!status) line_up_all(&q, &a, running, n);
         for (number j = 0; j < known; j++) starts[d * w + j] = INFINITY;
         number low = 0, high = p;
         while (low < high) {
@@ -628,12 +727,13 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
         }
         Question ask = {running, known, target, policy, horizon, until - origins[d], starts + d * w, known};
         if (target >= 0) ask.left = 1;
-        if (!status) status = roll(&m, &q, &ask, &past, origins[d], low, length);
+        if (!status) status = roll(&m, &q, &a, &ask, &past, origins[d], low, length);
     }
     number *numbers[] = {q.width, q.need, q.group, q.held, q.held_from, q.by_end, q.by_bound, q.waiting, space};
     double *seconds[] = {q.wall, q.length, q.end, q.bound};
     for (int i = 0; i < 9; i++) free(numbers[i]);
     for (int i = 0; i < 4; i++) free(seconds[i]);
     free(q.blocks);
+    free(a.heirs_from);
     return status;
 }

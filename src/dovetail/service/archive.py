@@ -25,6 +25,8 @@ _FOUND = "SELECT id, state, user FROM job WHERE"
 _OPEN = "state IN ('PENDING', 'RUNNING')"
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 """Whose ids are in a list, however long it is."""
+KnownRows = dict[int, tuple[tuple[object, ...], Entry]]
+"""Rows as they were read, and what they mean, by their numbers."""
 
 
 class Archive:
@@ -42,9 +44,11 @@ class Archive:
         """The thread in which all reads run."""
         return self._pool
 
-    def ask_here(self, where: str, values: Sequence[object] = ()) -> list[Entry]:
+    def ask_here(
+        self, where: str, values: Sequence[object] = (), known: KnownRows | None = None
+    ) -> list[Entry]:
         """`entries`, called from another thread than the archive's own."""
-        return self._pool.submit(self.entries, where, values).result()
+        return self._pool.submit(self.entries, where, values, known=known).result()
 
     def close(self) -> None:
         """Close the connection, in its thread."""
@@ -72,14 +76,34 @@ class Archive:
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
         return self._db.execute(sql, values).fetchall()
 
-    def entries(self, where: str, values: Sequence[object] = (), *, whole: bool = False) -> list[Entry]:
-        """Jobs for which a condition holds, in that order; only ``whole`` ones with their launches."""
+    def entries(
+        self,
+        where: str,
+        values: Sequence[object] = (),
+        *,
+        whole: bool = False,
+        known: KnownRows | None = None,
+    ) -> list[Entry]:
+        """Jobs for which a condition holds, in that order; only ``whole`` ones with their launches.
+
+        ``known`` are the rows of the last call of its kind: what has not changed since is not decoded again.
+        """
         found = []
+        before = {} if known is None else dict(known)
+        if known is not None:
+            known.clear()
         apps: dict[tuple[str, bytes], App] = {}
         launches: dict[int | None, Launch | None] = {None: None}
         columns = f"{COLUMNS}, launch, app.name, app.doc"
         sql = f"SELECT {columns} FROM job JOIN app ON app.number = job.app WHERE {where}"
-        for *row, launch, name, app in self._fetch_rows(sql, values):
+        for every in self._fetch_rows(sql, values):
+            *row, launch, name, app = every
+            if known is not None:
+                same = before.get(row[0])
+                if same is not None and same[0] == every:
+                    known[row[0]] = same
+                    found.append(same[1])
+                    continue
             try:
                 # Many jobs share an app and a launch: each is decoded once.
                 if (name, app) not in apps:
@@ -89,6 +113,8 @@ class Archive:
                     launches[launch] = decode_fields(Launch, decode_json(doc))
                 starts_in = launches[launch] if whole else None
                 found.append(entry_of(row, decode_job(decode_json(row[1]), apps[name, app], starts_in)))
+                if known is not None:
+                    known[row[0]] = every, found[-1]
             except DAMAGED as error:
                 what = f"{self._path}: job {row[0]} is damaged"
                 raise LedgerDamageError(f"{what}: {show_value(str(error))}") from error

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,14 +33,15 @@ from dovetail.model import (
     EMPTY,
     Adopted,
     Allocation,
+    Choice,
     Cluster,
+    Dependency,
     Ended,
     Event,
     Job,
     JobId,
-    Record,
     Rejected,
-    Result,
+    Reserved,
     Seconds,
     State,
     Submitted,
@@ -59,11 +60,12 @@ from dovetail.running.folder import RunSettings, read_about
 from dovetail.running.ledger import Entry
 from dovetail.running.neighbours import foreign_job, place_of
 from dovetail.runtimes.registry import make_model
-from dovetail.service.archive import Archive
+from dovetail.service.archive import Archive, KnownRows
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.gpu_hours import HoursBook
 from dovetail.service.intervals import Span, StartIntervals
+from dovetail.service.long_queue import LONG, ForeseenRun, Hold, IdlePlaces, roll_out_queue
 from dovetail.service.reservations import ReservationBook
 from dovetail.service.usage import Usage
 
@@ -73,6 +75,8 @@ SOON = 1e-6
 """When what waits comes in: what runs must be known by then."""
 OVERDUE = 0.1
 """Of its time so far a job is given that has run for longer than predicted."""
+STEADY = 50
+"""Expected times are kept until there is one run more for so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +104,13 @@ def predict_queue(
     cluster: str | None = None,
     intervals: StartIntervals | None = None,
     also: Sequence[Job] = (),
+    memory: QueueMemory | None = None,
 ) -> PredictedTimes:
     """When the jobs that have not ended will start and end, under this policy and on this cluster.
 
     ``also`` are jobs that are not submitted: as if they were now, behind all others of their priority.
-    Defaults are the service's own. On another cluster, or under another policy, what runs goes on where it
+    ``memory`` is that of earlier calls: only what has changed since is looked at again. Defaults are the
+    service's own. On another cluster, or under another policy, what runs goes on where it
     is. Raises `InputError`, `PolicyError`.
     """
     about = read_about(folder)
@@ -114,38 +120,49 @@ def predict_queue(
     with closing(archive):
         now = time.time()
         # Twice as many as are simulated, since some of them run and others are held.
-        entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
+        memory = memory or QueueMemory()
+        condition = "state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?"
+        entries = archive.ask_here(condition, (2 * MOST,), memory.rows)
         entries += _as_if_submitted(also, entries, now)
-        result, standing = _simulate_queue(
+        runs, standing = _foresee_queue(
             folder,
             about,
             loaded,
             machine,
             entries,
             now,
+            memory,
             local=about.executor == "local" and cluster is None,
         )
         jobs = dict(standing.running)
-        for record in result.records:
-            if record.start is not None and record.end is not None:
-                known = standing.expected.knows_duration(record)
-                jobs[record.job.id] = now + record.start, now + record.end if known else None
+        for run in runs.values():
+            if run.start is not None and run.end is not None:
+                known = standing.expected.knows_duration(run)
+                jobs[run.job.id] = now + run.start, now + run.end if known else None
         spans: Mapping[JobId, Span] = {}
-        # The roll-outs know no reservations: where there is one, the points alone are shown.
-        reserved = bool(ReservationBook(ServiceFolder(folder)).open(now))
-        if intervals is not None and not reserved:
-            records = {record.job.id: record for record in result.records}
+        if intervals is not None:
             tested = {job.id for job in also}
             # Another cluster has none of the nodes that were drained here.
             drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
-            like = rolled_as(loaded.policy)
-            spans = intervals.start_spans(archive, entries, records, machine, now, tested, drained, like)
-            # Nor do they know limits of hours: a job that waits for one is shown as a point.
+            spans = intervals.start_spans(
+                archive,
+                entries,
+                runs,
+                machine,
+                now,
+                tested,
+                drained,
+                rolled_as(loaded.policy),
+                standing.foreign,
+                standing.reserved,
+            )
+            # Roll-outs know no limits of hours: a job that waits for one is shown as a point.
             limited = {entry.job.id for entry in entries if entry.held == GPU_HOURS}
             spans = {job: span for job, span in spans.items() if job not in limited}
     unknown = sum(end is None for _, end in jobs.values())
-    rejected = len(result.rejected) - len(standing.waiting.rejected)
-    draws = {} if intervals is None or reserved else intervals.tested_draws
+    # Those that fit nowhere.
+    rejected = len(standing.waiting.jobs) - len(runs)
+    draws = {} if intervals is None else intervals.tested_draws
     return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans, draws)
 
 
@@ -169,44 +186,66 @@ def _as_if_submitted(jobs: Sequence[Job], entries: Sequence[Entry], now: Seconds
     ]
 
 
-def _simulate_queue(
+def _foresee_queue(
     folder: Path,
     about: RunSettings,
     loaded: LoadedPolicy,
     machine: Cluster,
     entries: list[Entry],
     now: Seconds,
+    memory: QueueMemory,
     *,
     local: bool,
-) -> tuple[Result, _Standing]:
-    """The queue simulated, and how it stands."""
-    with SqliteHistory(about.history) as history:
-        model = make_model(about.model, history)
-        elsewhere = Elsewhere(about.uid, machine, local=local)
-        paused = Suspensions(paused=frozenset(ServiceFolder(folder).paused_kinds()))
-        kept = ReservationBook(ServiceFolder(folder)).event(machine, now)
-        standing = _current_standing(entries, machine, model, now, elsewhere.list_holders(), paused)
-        result = simulate(
-            standing.waiting,
-            machine,
+) -> tuple[Mapping[JobId, ForeseenRun], _Standing]:
+    """How the queue stands, and how its jobs will run."""
+    model = memory.predict_with(about.model, about.history)
+    elsewhere = Elsewhere(about.uid, machine, local=local)
+    paused = Suspensions(paused=frozenset(ServiceFolder(folder).paused_kinds()))
+    kept = ReservationBook(ServiceFolder(folder)).event(machine, now)
+    standing = _current_standing(entries, machine, memory, now, elsewhere.list_holders(), paused, kept)
+    shares = Usage.read_kept(ServiceFolder(folder).usage_path, now)
+    hours = HoursBook.read_kept(ServiceFolder(folder).gpu_hours_path, now)
+    plain = not kept.reservations and shares is None and hours is None
+    if plain and len(standing.waiting.jobs) >= LONG:
+        found = roll_out_queue(
+            standing.waiting.jobs,
             loaded.policy,
-            model,
-            options=SimulationOptions(
-                overrun=about.overrun,
-                default_walltime=about.default_walltime or "actual",
-                placement=getattr(loaded.policy, "placement", "pack"),
-                policy_name=loaded.name,
-                seed=about.seed,
-            ),
-            follow=FollowPlan(),
-            incidents=[(0.0, kept), *standing.incidents] if kept.reservations else standing.incidents,
-            priorities=Priorities(
-                priorities=needs_priorities(loaded.policy),
-                shares=Usage.read_kept(ServiceFolder(folder).usage_path, now),
-            ),
-            hours=HoursBook.read_kept(ServiceFolder(folder).gpu_hours_path, now),
+            memory.idle_places(machine),
+            standing.waiting.truth,
+            [*standing.holds, *standing.foreign],
+            about.default_walltime,
         )
-    return result, standing
+        if found is not None:
+            return found, standing
+    result = simulate(
+        standing.waiting,
+        machine,
+        loaded.policy,
+        model,
+        options=SimulationOptions(
+            overrun=about.overrun,
+            default_walltime=about.default_walltime or "actual",
+            placement=getattr(loaded.policy, "placement", "pack"),
+            policy_name=loaded.name,
+            seed=about.seed,
+        ),
+        follow=FollowPlan(),
+        incidents=[(0.0, kept), *standing.incidents] if kept.reservations else standing.incidents,
+        priorities=Priorities(
+            priorities=needs_priorities(loaded.policy),
+            shares=shares,
+        ),
+        hours=hours,
+    )
+    waiting = {job.id for job in standing.waiting.jobs}
+    runs = {
+        record.job.id: ForeseenRun(
+            record.job, record.implementation, record.allocation, record.start, record.end
+        )
+        for record in result.records
+        if record.job.id in waiting
+    }
+    return runs, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,28 +257,34 @@ class _Standing:
     running: Mapping[JobId, tuple[Seconds, Seconds | None]]
     expected: _Expected
     left_out: int
+    holds: Sequence[Hold]
+    foreign: Sequence[Hold]
+    reserved: Reserved
 
 
 def _current_standing(
     entries: list[Entry],
     cluster: Cluster,
-    model: RuntimeModel,
+    memory: QueueMemory,
     now: Seconds,
     others: Sequence[Holder],
     paused: Suspensions,
+    reserved: Reserved,
 ) -> _Standing:
     alive = {entry.job.id for entry in entries}
-    expected = _Expected(cluster, model)
+    expected = _Expected(cluster, memory)
     begun: list[tuple[Seconds, Event]] = []
     ends: list[tuple[Seconds, Event]] = []
     running: dict[JobId, tuple[Seconds, Seconds | None]] = {}
     jobs: list[Job] = []
     left_out: set[JobId] = set()
+    holds: list[Hold] = []
+    foreign: list[Hold] = []
     held = Occupancy(cluster, "pack")
     for entry in entries:
         depends = tuple(one for one in entry.job.depends if one.job in alive)
         soon = max(SOON, (entry.job.begin or 0.0) - now)
-        job = replace(entry.job, submit_time=soon, index=entry.seq, depends=depends, begin=None)
+        job = memory.as_now(entry, soon, depends)
         place, started = entry.allocation, entry.started
         if place is not None and not place.mask >> len(cluster):
             try:
@@ -257,6 +302,8 @@ def _current_standing(
             job = as_it_started(job, place.request)
             begun += [(0.0, Submitted(replace(job, submit_time=0.0, depends=()))), (0.0, adopted)]
             ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
+            bound = ends[-1][0] if entry.job.walltime is None else max(entry.job.walltime - spent, 0.0)
+            holds.append(Hold(place, ends[-1][0], bound))
             running[job.id] = started, now + left if left > 0 else None
         elif (
             entry.held == HELD
@@ -280,16 +327,18 @@ def _current_standing(
         adopted = Adopted(job.id, job.choices[0].implementation.name, place, -spent)
         begun += [(0.0, Submitted(job)), (0.0, adopted)]
         ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
+        foreign.append(Hold(place, ends[-1][0], ends[-1][0]))
         running[holder.label] = now - spent, holder.until
     if any(TURN in job.options for job in jobs):
         jobs.sort(key=lambda job: job.options.get(TURN, job.index))
         jobs = [replace(job, index=at) for at, job in enumerate(jobs)]
     ends.sort(key=lambda end: end[0])
     jobs.sort(key=lambda job: job.submit_time)
+    memory.forget_others(entries)
     # Others may wait for those that run, which are no jobs of this workload.
     known = [Rejected(event.job, "runs") for _, event in ends if isinstance(event, Ended)]
     waiting = Workload("the queue", jobs, expected.truth(), known)
-    return _Standing(waiting, begun + ends, running, expected, len(left_out))
+    return _Standing(waiting, begun + ends, running, expected, len(left_out), holds, foreign, reserved)
 
 
 def _held_by(others: Sequence[Holder], cluster: Cluster) -> Iterator[tuple[Job, Allocation, Holder]]:
@@ -302,37 +351,120 @@ def _held_by(others: Sequence[Holder], cluster: Cluster) -> Iterator[tuple[Job, 
             yield job, allocation, holder
 
 
+class QueueMemory:
+    """What stays from one question to the next: jobs as they were read, and the times that are expected."""
+
+    def __init__(self) -> None:
+        self.rows: KnownRows = {}
+        self._jobs: dict[int, tuple[Entry, Job]] = {}
+        self._source: tuple[str, Path | str] | None = None
+        self._history: SqliteHistory | None = None
+        self._model: RuntimeModel | None = None
+        self._answers: dict[tuple[str, str], _Answers] = {}
+        self._places: IdlePlaces | None = None
+
+    def idle_places(self, cluster: Cluster) -> IdlePlaces:
+        """What idle nodes of the cluster give to requests."""
+        if self._places is None or tuple(self._places.cluster.nodes) != tuple(cluster.nodes):
+            self._places = IdlePlaces(cluster)
+        return self._places
+
+    def predict_with(self, model: str, path: Path | str) -> RuntimeModel:
+        """The model over a history, which stays open."""
+        if self._model is None or self._source != (model, path):
+            self.close()
+            self._history = SqliteHistory(path)
+            self._model, self._source = make_model(model, self._history), (model, path)
+        return self._model
+
+    def close(self) -> None:
+        """Close the history, and forget what it was good for."""
+        if self._history is not None:
+            self._history.close()
+        self._history = self._model = None
+        self._answers.clear()
+
+    def as_now(self, entry: Entry, soon: Seconds, depends: tuple[Dependency, ...]) -> Job:
+        """The job as one of the queue: it comes in so many seconds."""
+        known = self._jobs.get(entry.seq)
+        if known is not None and known[0] is entry:
+            job = known[1]
+            if job.submit_time == soon and job.depends == depends:
+                return job
+        job = replace(entry.job, submit_time=soon, index=entry.seq, depends=depends, begin=None)
+        self._jobs[entry.seq] = entry, job
+        return job
+
+    def forget_others(self, entries: Sequence[Entry]) -> None:
+        """Keep only these."""
+        if len(self._jobs) > 2 * len(entries) + MOST:
+            alive = {entry.seq for entry in entries}
+            self._jobs = {seq: known for seq, known in self._jobs.items() if seq in alive}
+
+    def expected_seconds(self, job: Job, choice: Choice, cluster: Cluster) -> Seconds | None:
+        """What the model expects, kept until the app has run a little more often.
+
+        One run more or less changes little where there were a hundred, and each would ask for all jobs of
+        the app anew.
+        """
+        assert self._model is not None
+        assert self._history is not None
+        one, request = choice.implementation, choice.request
+        answers = self._answers.get((job.app.name, one.name))
+        if answers is None or not answers.holds:
+            stamp = self._history.app_stamp(job.app.name)
+            devices = cluster.device_classes(one.kind)
+            runs = sum(self._history.count(job.app.name, one.name, device) for device in devices)
+            if answers is None or (answers.stamp != stamp and runs * STEADY >= answers.runs * (STEADY + 1)):
+                answers = self._answers[job.app.name, one.name] = _Answers(stamp, runs, {})
+            answers.holds = True
+        key = (request, job.walltime, tuple(sorted(job.inputs.items(), key=lambda pair: pair[0])))
+        if key not in answers.seconds:
+            found = [
+                prediction.expected
+                for device in cluster.device_classes(one.kind)
+                if (prediction := self._model.predict(job, one, request, device)) is not None
+            ]
+            answers.seconds[key] = min(found) if found else None
+        return answers.seconds[key]
+
+    def begin_round(self) -> None:
+        """A new question: what has run since then counts."""
+        for answers in self._answers.values():
+            answers.holds = False
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Of an implementation of an app: seconds by what was requested, as of its so many runs."""
+
+    stamp: Hashable
+    runs: int
+    seconds: dict[tuple[Any, ...], Seconds | None]
+    holds: bool = False
+
+
 class _Expected:
     """The times that a model expects of jobs; of unknown ones the middle of the known."""
 
-    def __init__(self, cluster: Cluster, model: RuntimeModel) -> None:
-        self._cluster, self._model = cluster, model
-        self._known: dict[tuple[Any, ...], Seconds | None] = {}
+    def __init__(self, cluster: Cluster, memory: QueueMemory) -> None:
+        self._cluster, self._memory = cluster, memory
         self._table: dict[tuple[JobId, str, int], Seconds | None] = {}
+        memory.begin_round()
 
     def add(self, job: Job) -> None:
-        inputs = tuple(sorted(job.inputs.items(), key=lambda pair: pair[0]))
         for choice in job.choices:
-            one, request = choice.implementation, choice.request
-            key = (id(job.app), one.name, request.nodes, inputs)
-            if key not in self._known:
-                found = [
-                    prediction.expected
-                    for device in self._cluster.device_classes(one.kind)
-                    if (prediction := self._model.predict(job, one, request, device)) is not None
-                ]
-                self._known[key] = min(found) if found else None
-            seconds = self._known[key]
+            seconds = self._memory.expected_seconds(job, choice, self._cluster)
             if seconds is not None and job.walltime is not None:
                 seconds = min(seconds, job.walltime)
-            self._table[job.id, one.name, request.nodes] = seconds
+            self._table[job.id, choice.implementation.name, choice.request.nodes] = seconds
 
-    def knows_duration(self, record: Record) -> bool:
+    def knows_duration(self, run: ForeseenRun) -> bool:
         """Whether it is known how long the job takes as what, and on as many nodes as, it ran."""
-        name, place = record.implementation, record.allocation
+        name, place = run.implementation, run.allocation
         assert name is not None
         assert place is not None
-        return self._table[record.job.id, name.name, place.request.nodes] is not None
+        return self._table[run.job.id, name.name, place.request.nodes] is not None
 
     def truth(self) -> TableTruth:
         known = [seconds for seconds in self._table.values() if seconds is not None]
@@ -342,13 +474,16 @@ class _Expected:
 
 
 def answer_question(
-    folder: Path, question: Mapping[str, Any], intervals: StartIntervals | None = None
+    folder: Path,
+    question: Mapping[str, Any],
+    intervals: StartIntervals | None = None,
+    memory: QueueMemory | None = None,
 ) -> dict[str, Any]:
     """The answer to one question, or why there is none; only the queue as it is has intervals."""
     policy, cluster = question.get("policy"), question.get("cluster")
     also = [decode_job(one["job"], decode_app(one["name"], one["app"])) for one in question.get("jobs", ())]
     try:
-        found = predict_queue(folder, policy, cluster, None if policy or cluster else intervals, also)
+        found = predict_queue(folder, policy, cluster, None if policy or cluster else intervals, also, memory)
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
@@ -359,9 +494,9 @@ def main() -> None:
     """Answer until the service closes the pipe."""
     os.nice(10)
     folder = Path(sys.argv[1])
-    intervals = StartIntervals(folder)
+    intervals, memory = StartIntervals(folder), QueueMemory()
     for line in sys.stdin:
-        found = json.dumps(answer_question(folder, json.loads(line), intervals)).encode() + b"\n"
+        found = json.dumps(answer_question(folder, json.loads(line), intervals, memory)).encode() + b"\n"
         try:
             while found:
                 found = found[os.write(1, found) :]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +18,10 @@ from typing import Any, NamedTuple
 from dovetail.errors import InputError
 from dovetail.files.arrays import Floats, np
 from dovetail.files.writing import replace_file
-from dovetail.kernels.starts import AMOUNTS, Nodes
-from dovetail.model import FRACTION_UNITS, Allocation, Cluster, JobId, Record, Seconds
+from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, JobId, Reserved, Seconds
 from dovetail.running.ledger import Entry
 from dovetail.service.archive import Archive
+from dovetail.service.long_queue import ForeseenRun, Hold, idle_nodes, need_of, partition_bits
 from dovetail.starts.calibration import (
     CONFIDENCE,
     Calibration,
@@ -32,12 +33,15 @@ from dovetail.starts.rolling import (
     DAY,
     HORIZON,
     LOOK_BACK,
+    Change,
     QueuedJob,
     Situation,
     StartDraws,
     draws_for,
+    lay_out,
     pool_machine,
     roll_out,
+    roll_queue,
     waits_as_logs,
 )
 from dovetail.starts.run_times import OF_APPS, JobKind, RunTimes
@@ -55,6 +59,7 @@ STEP = 0.25
 OUTCOMES = 2000
 """Outcomes that are kept for `dovetail model starts`."""
 FILE = "starts.json"
+NOTHING_RESERVED = Reserved()
 
 
 class Span(NamedTuple):
@@ -77,6 +82,7 @@ class StartIntervals:
         self._foretold: dict[JobId, tuple[Seconds, Seconds]] = {}
         """Of those that wait: the median start and the plan's, at the first forecast."""
         self._outcomes: list[list[float]] = []
+        self._standing = _Standing()
         self.tested_draws: dict[JobId, list[float]] = {}
         """Of the last question: seconds until jobs start that are not submitted, roll-out by roll-out."""
         self._load_calibration()
@@ -98,25 +104,30 @@ class StartIntervals:
         archive: Archive,
         # Damage costs accuracy for a while, not the forecast itself: calibration learns anew.
         entries: Sequence[Entry],
-        records: Mapping[JobId, Record],
+        runs: Mapping[JobId, ForeseenRun],
         cluster: Cluster,
         now: Seconds,
         tested: AbstractSet[JobId] = frozenset(),
         drained: AbstractSet[str] = frozenset(),
         policy: str = "easy",
+        foreign: Sequence[Hold] = (),
+        reserved: Reserved = NOTHING_RESERVED,
     ) -> dict[JobId, Span]:
-        """Intervals of what runs and of what waits for nothing but its turn.
+        """Intervals of what runs, and of what waits for its turn, its time or the ends of others.
 
         ``tested`` are not submitted: nothing is remembered of them. On ``drained`` nodes nothing starts.
-        ``policy`` is one of `dovetail.starts.rolling.POLICIES`.
-        ``records`` are those of a simulation of the waiting jobs, whose starts the intervals hold too.
+        ``policy`` is one of `dovetail.starts.rolling.POLICIES`. ``foreign`` is what others hold of the
+        machine, ``reserved`` what is kept for some, in seconds from now.
+        ``runs`` are those that waiting jobs are expected to be, whose starts the intervals hold too.
         """
         self._take_in(archive, entries, now)
         self.tested_draws = {}
         # Fewer ended jobs than this show nothing of run times or arrivals.
         if len(self._ended) < ENOUGH:
             return {}
-        situation = _current_situation(entries, records, cluster, now, drained)._replace(policy=policy)
+        standing = self._standing.current_situation(entries, runs, cluster, now, frozenset(drained), reserved)
+        changes = [*_reserved_changes(reserved), *_foreign_changes(foreign)]
+        situation = standing._replace(policy=policy, changes=changes)
         starts, lengths = _roll_out(self._make_draws(entries), situation)
         corrections: dict[int, tuple[float, float]] = {}
         found: dict[JobId, Span] = {}
@@ -141,14 +152,14 @@ class StartIntervals:
             if about not in corrections:
                 corrections[about] = self._calibration.interval_corrections(now, about * STEP)
             low, high = corrections[about]
-            simulated = records[job].start or 0.0
+            simulated = runs[job].start or 0.0
             # The plan's own start is held by the interval, so a table never shows a start outside of it.
             begins = (
                 min(wait_of(middle + low * spread), simulated),
                 max(wait_of(middle + high * spread), simulated),
             )
             wide = spread_of(end[0], end[2])
-            over = records[job].end or 0.0
+            over = runs[job].end or 0.0
             ends_at = min(wait_of(end[1] + low * wide), over), max(wait_of(end[1] + high * wide), over)
             found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
             if job in tested:
@@ -222,69 +233,146 @@ def _roll_out(draws: StartDraws, situation: Situation) -> tuple[Floats, Floats]:
     """Seconds until jobs start, and how long each runs in all; far behind the machine counts as one pool."""
     if len(situation.waiting) <= MOST:
         return draws.roll(situation)
-    count = len(situation.running) + MOST
     futures = draws.draw_futures(situation, draws_for(len(situation.waiting)))
-    near = situation._replace(waiting=situation.waiting[:MOST])
-    drawn = np.where(futures.past.job < count, futures.past.job, -1)
-    first = roll_out(near, futures.lengths[:, :count], futures.past._replace(job=drawn), futures.origins)
-    pool, past = pool_machine(situation, futures.past)
-    starts = roll_out(pool, futures.lengths, past, futures.origins)
-    starts[:, :MOST] = first
+    pool, past = pool_machine(lay_out(situation, futures.lengths), futures.past)
+    starts = roll_queue(pool, past, futures.origins)
+    running, near = len(situation.running), _places_near(situation)
+    columns = [*range(running), *(running + place for place in near)]
+    # Whose length a submission that comes again takes: as a place among those that are rolled out.
+    place_of = np.full(len(futures.lengths[0]) + 1, -1)
+    place_of[columns] = np.arange(len(columns))
+    ahead = situation._replace(waiting=[situation.waiting[place] for place in near])
+    again = futures.past._replace(job=place_of[futures.past.job])
+    starts[:, near] = roll_out(ahead, futures.lengths[:, columns], again, futures.origins)
     return starts, futures.lengths
+
+
+def _places_near(situation: Situation) -> list[int]:
+    """Places of the first ones that wait, without those that wait for others behind them."""
+    found: list[int] = []
+    there = {job.key for job in situation.running}
+    for place, job in enumerate(situation.waiting[:MOST]):
+        if there.issuperset(job.after):
+            there.add(job.key)
+            found.append(place)
+    return found
 
 
 def _make_queued_job(entry: Entry, place: Allocation) -> QueuedJob:
     """A job of the ledger, with what it takes where it runs or would run."""
     job, part = entry.job, place.parts[0]
-    need = part.cpus, len(part.devices) * part.units, part.memory
     width = place.request.nodes * max(len(part.devices), part.cpus, 1)
     kind = JobKind(job.user, job.app.name, width, job.walltime)
-    return QueuedJob(job.id, kind, zlib.crc32(str(job.id).encode()), place.request.nodes, need=need)
+    return QueuedJob(job.id, kind, zlib.crc32(str(job.id).encode()), place.request.nodes, need=need_of(place))
 
 
-def _current_situation(
-    entries: Sequence[Entry],
-    records: Mapping[JobId, Record],
-    cluster: Cluster,
+def _reserved_changes(reserved: Reserved) -> Iterator[Change]:
+    """What reservations take of nodes, and give back."""
+    for one in reserved.reservations:
+        for node, count in Counter(node for node, _ in one.devices).items():
+            yield Change(max(one.start, 0.0), node, (0, -count * FRACTION_UNITS, 0))
+            yield Change(max(one.end, 0.0), node, (0, count * FRACTION_UNITS, 0))
+
+
+def _foreign_changes(foreign: Sequence[Hold]) -> Iterator[Change]:
+    """What others hold of nodes, and give back."""
+    for hold in foreign:
+        cpus, devices, memory = need_of(hold.allocation)
+        for node in hold.allocation.nodes:
+            yield Change(0.0, node, (-cpus, -devices, -memory))
+            yield Change(hold.left, node, (cpus, devices, memory))
+
+
+class _Standing:
+    """The queue as roll-outs take it; who has not changed since the last question is not looked at again."""
+
+    def __init__(self) -> None:
+        self._known: dict[JobId, tuple[Entry, Allocation | None, QueuedJob]] = {}
+
+    def current_situation(
+        self,
+        entries: Sequence[Entry],
+        runs: Mapping[JobId, ForeseenRun],
+        cluster: Cluster,
+        now: Seconds,
+        drained: AbstractSet[str],
+        reserved: Reserved,
+    ) -> Situation:
+        """What runs, and what waits, by priority and then by submission. O(jobs)."""
+        nodes, bit = idle_nodes(cluster, frozenset(drained)), partition_bits(cluster)
+        empty = nodes.free.copy()
+        fits: dict[tuple[Any, ...], bool] = {}
+        # Devices that are kept for a job's user are free for it, and for no other one: roll-outs have no
+        # such devices.
+        favoured = {user for one in reserved.reservations for user in one.users}
+        running, waiting = [], []
+        begun: dict[JobId, Seconds] = {}
+        alive = {entry.job.id for entry in entries}
+        known, self._known = self._known, {}
+        there: set[JobId] = set()
+        for entry in entries:
+            job, place = entry.job, entry.allocation
+            if entry.started is not None:
+                if place is None or place.mask >> len(cluster):
+                    continue
+                queued = _make_queued_job(entry, place)
+                nodes.free[place.nodes] -= np.array(queued.need, np.int64)
+                spent = max(now - entry.started, 1e-9)
+                running.append(queued._replace(spent=spent, held=tuple(place.nodes)))
+                begun[job.id] = entry.started
+                there.add(job.id)
+                continue
+            run = runs.get(job.id)
+            if run is None or run.allocation is None or run.start is None or job.user in favoured:
+                continue
+            same = known.get(job.id)
+            # By identity, as what is read anew of the ledger may be anything.
+            if same is None or same[0] is not entry or same[1] is not run.allocation:
+                queued = _make_queued_job(entry, run.allocation)
+                queued = queued._replace(group=bit.get(run.allocation.request.partition, 1))
+            else:
+                queued = same[2]
+            self._known[job.id] = entry, run.allocation, queued
+            shape = queued.need, queued.group, queued.nodes
+            if shape not in fits:
+                able = (empty >= np.array(queued.need)).all(axis=1) & (nodes.group & queued.group != 0)
+                fits[shape] = int(able.sum()) >= queued.nodes
+            # It would wait beyond the end of every roll-out.
+            if not fits[shape]:
+                continue
+            if job.depends or job.begin is not None:
+                gates = _gates_of(job, alive, there, begun, now)
+                if gates is None:
+                    continue
+                queued = queued._replace(begin=gates[0], after=gates[1])
+            there.add(job.id)
+            waiting.append((-job.priority, entry.seq, queued))
+        waiting.sort(key=lambda one: one[:2])
+        return Situation(now, "easy", nodes, running, [queued for *_, queued in waiting])
+
+
+def _gates_of(
+    job: Job,
+    alive: AbstractSet[JobId],
+    there: AbstractSet[JobId],
+    begun: Mapping[JobId, Seconds],
     now: Seconds,
-    drained: AbstractSet[str] = frozenset(),
-) -> Situation:
-    """What runs, and what waits for nothing but its turn, by priority and then by submission."""
-    nodes = cluster.nodes
-    free = np.array(
-        [(len(node.cores), len(node.devices) * FRACTION_UNITS, node.memory or 2**62) for node in nodes],
-        np.int64,
-    ).reshape(-1, AMOUNTS)
-    names = sorted({name for node in nodes for name in node.partitions})[:62]
-    bit = {name: 2 << place for place, name in enumerate(names)}
-    group = np.array(
-        [
-            0 if node.name in drained else 1 | sum(bit.get(name, 0) for name in node.partitions)
-            for node in nodes
-        ],
-        np.int64,
-    )
-    running, waiting = [], []
-    alive = {entry.job.id for entry in entries}
-    for entry in entries:
-        place = entry.allocation
-        if entry.started is not None and place is not None and not place.mask >> len(nodes):
-            queued = _make_queued_job(entry, place)
-            free[place.nodes] -= np.array(queued.need, np.int64)
-            spent = max(now - entry.started, 1e-9)
-            running.append(queued._replace(spent=spent, held=tuple(place.nodes)))
-        elif (
-            entry.started is None
-            and entry.job.id in records
-            and not any(one.job in alive for one in entry.job.depends)
-        ):
-            record = records[entry.job.id]
-            if record.allocation is not None and record.start is not None:
-                queued = _make_queued_job(entry, record.allocation)
-                queued = queued._replace(group=bit.get(record.allocation.request.partition, 1))
-                waiting.append((-entry.job.priority, entry.seq, queued))
-    waiting.sort(key=lambda one: one[:2])
-    return Situation(now, "easy", Nodes(0, free, group), running, [queued for *_, queued in waiting])
+) -> tuple[Seconds, tuple[JobId, ...]] | None:
+    """In how many seconds and after whose ends a job may start; ``None`` where that is not foreseen."""
+    begin = 0.0 if job.begin is None else max(job.begin - now, 0.0)
+    after = []
+    for one in job.depends:
+        if one.job not in alive:  # it has ended, and what it ended as was good enough
+            continue
+        if one.alternative or one.job not in there:
+            return None
+        if one.kind in ("afterok", "afterany"):
+            after.append(one.job)
+        elif one.kind == "after" and one.job in begun:
+            begin = max(begin, begun[one.job] + one.delay - now)
+        else:
+            return None
+    return begin, tuple(after)
 
 
 def kept_outcomes(path: Path) -> list[list[float]]:

@@ -33,9 +33,12 @@ PSEUDO, PSEUDO_MEAN, PSEUDO_SPREAD = 20, 0.0, 1.25
 """Outcomes that are made up, normal and so wide: they stand in while there are none."""
 LEAST_SPREAD = 0.25
 """On the log scale: roll-outs that agree are not that sure."""
-GAIN, LEAST_LEVEL, MOST_LEVEL = 0.03, 0.01, 0.15
+GAIN, LEAST_LEVEL, MOST_LEVEL = 0.03, 0.005, 0.15
 """How far a miss more than there should be moves the level of each side, and between which it stays."""
-LEAK = 0.03
+QUICK_GAIN, SIDE_GAIN, PATIENCE = 0.04, 0.03, 0.5
+"""What is added for all misses, and for those of the side itself, where no forecast is open whose outcome may
+be a miss too; with so many open ones half of it."""
+LEAK = 0.015
 """The share of the misses so far that each outcome has forgotten."""
 NEAR = 1.0
 """On the log scale: forecasts whose medians are so far apart weigh 1/e of like ones for each other."""
@@ -115,6 +118,10 @@ class Calibration:
         """Forecasts whose interval is over, of those that count."""
         self.missed_below = self.missed_above = 0
         self._excess = 0.0
+        """Misses more than there should be, of which a part is forgotten."""
+        self._sides = (0.0, 0.0)
+        """The same below and above."""
+        self._unjudged = 0
         normal = NormalDist(PSEUDO_MEAN, PSEUDO_SPREAD)
         self._pseudo = np.array([normal.inv_cdf((place + 0.5) / PSEUDO) for place in range(PSEUDO)])
 
@@ -160,8 +167,14 @@ class Calibration:
 
     def _current_levels(self) -> tuple[float, float]:
         """The quantiles of z that bound the interval, after the misses of late."""
-        level = (1.0 - self.confidence) / 2.0 - GAIN * self._excess
-        return level, 1.0 - level
+        # Outcomes that are not known yet were not answered by the misses so far: the more there are, the
+        # less each miss may count, or the levels overshoot.
+        calm = 1.0 / (1.0 + self._unjudged / PATIENCE)
+        level = (1.0 - self.confidence) / 2.0 - (GAIN + QUICK_GAIN * calm) * self._excess
+        low, high = (
+            min(max(level - SIDE_GAIN * calm * side, LEAST_LEVEL), MOST_LEVEL) for side in self._sides
+        )
+        return low, 1.0 - high
 
     def make_forecast(
         self,
@@ -180,6 +193,7 @@ class Calibration:
         self._open.setdefault(key, []).append(made)
         if counts:
             self._turn += 1
+            self._unjudged += 1
             # `_turn` breaks ties, so that the heap never compares forecasts.
             heapq.heappush(self._due, (now + wait_of(high), self._turn, made))
         return made
@@ -198,6 +212,7 @@ class Calibration:
         """The job never starts: forecasts of it count for nothing."""
         for one in self._open.pop(key, ()):
             one.gone = True
+            self._unjudged -= one.counts and not one.judged
 
     def _judge_overdue(self, now: float) -> None:
         """Count as missed the forecasts whose interval is over by now while their jobs wait."""
@@ -209,6 +224,7 @@ class Calibration:
     def _count_outcome(self, one: Foretold, *, below: bool = False, above: bool = False) -> None:
         """A forecast is judged: as soon as its job starts, or its interval is over."""
         one.judged = True
+        self._unjudged -= 1
         self.judged += 1
         self.missed_below += below
         self.missed_above += above
@@ -216,6 +232,8 @@ class Calibration:
         excess = (1.0 - LEAK) * self._excess + (below or above) - 2.0 * side
         # Bounded, so that a long run of misses does not have to be worked off before the levels move back.
         self._excess = min(max(excess, (side - MOST_LEVEL) / GAIN), (side - LEAST_LEVEL) / GAIN)
+        old_below, old_above = self._sides
+        self._sides = (1.0 - LEAK) * old_below + below - side, (1.0 - LEAK) * old_above + above - side
 
     @property
     def waiting_keys(self) -> list[Hashable]:
@@ -238,6 +256,7 @@ class Calibration:
             "missed_below": self.missed_below,
             "missed_above": self.missed_above,
             "excess": self._excess,
+            "sides": self._sides,
             "forecasts": rows,
         }
 
@@ -246,6 +265,8 @@ class Calibration:
         self.judged = int(kept["judged"])
         self.missed_below, self.missed_above = int(kept["missed_below"]), int(kept["missed_above"])
         self._excess = float(kept.get("excess", 0.0))
+        below, above = kept.get("sides", (0.0, 0.0))
+        self._sides = float(below), float(above)
         for key, made_at, median, spread, low, high, start, kind, due in kept["forecasts"]:
             made = Foretold(key, made_at, median, spread, low, high, kind, bool(due), start, judged=not due)
             self._window.append(made)
@@ -253,4 +274,5 @@ class Calibration:
                 self._open.setdefault(key, []).append(made)
             if due:
                 self._turn += 1
+                self._unjudged += 1
                 heapq.heappush(self._due, (made_at + wait_of(high), self._turn, made))

@@ -6,10 +6,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from dovetail.files.arrays import Floats, Ints, np
-from dovetail.kernels.starts import AMOUNTS, EASY, FCFS, GREEDY, Line, Nodes, Past, roll_starts
+from dovetail.kernels.starts import (
+    AMOUNTS,
+    EASY,
+    FCFS,
+    GREEDY,
+    Ahead,
+    Line,
+    Nodes,
+    Past,
+    roll_starts,
+)
 from dovetail.starts.run_times import Column, JobKind, RunTimes
 
-DRAWS, FEWEST = 100, 16
+DRAWS, FEWEST = 100, 10
 """Roll-outs of a forecast; fewer where the queue is long, since errors of many run times level out."""
 SHORT_QUEUE = 200
 """Jobs up to which all roll-outs are made."""
@@ -29,7 +39,8 @@ class QueuedJob(NamedTuple):
 
     ``need`` are the CPUs, devices and bytes of each of ``nodes``, ``group`` the bits of nodes that it may
     use. ``spent`` is 0 for one that waits. ``held`` are the nodes of one that runs, where nodes have names.
-    ``seed`` is a number of its own, ``key`` names its submission.
+    ``seed`` is a number of its own, ``key`` names its submission. A waiting job joins the line in ``begin``
+    seconds or later, once the jobs ``after`` have ended, which are keys of others of the situation.
     """
 
     key: Hashable
@@ -40,6 +51,8 @@ class QueuedJob(NamedTuple):
     need: tuple[int, int, int] = (0, 0, 0)
     group: int = 1
     held: tuple[int, ...] = ()
+    begin: float = 0.0
+    after: tuple[Hashable, ...] = ()
 
     @property
     def bound(self) -> float:
@@ -47,14 +60,26 @@ class QueuedJob(NamedTuple):
         return ENDLESS if self.kind.walltime is None else self.kind.walltime
 
 
+class Change(NamedTuple):
+    """In ``time`` seconds so many more CPUs, devices and bytes are free on a node, or fewer."""
+
+    time: float
+    node: int
+    amount: tuple[int, int, int]
+
+
 class Situation(NamedTuple):
-    """All that is known at a moment: what is free, what runs, what waits in the order of the queue."""
+    """All that is known at a moment: what is free, what runs, what waits in the order of the queue.
+
+    ``changes`` of the machine are known beforehand, as of reservations.
+    """
 
     now: float
     policy: str
     nodes: Nodes
     running: Sequence[QueuedJob]
     waiting: Sequence[QueuedJob]
+    changes: Sequence[Change] = ()
 
 
 class Submissions:
@@ -117,40 +142,83 @@ SHARE = 1_000_000
 """What a machine has where it is taken as one pool."""
 
 
-def pool_machine(situation: Situation, past: Past) -> tuple[Situation, Past]:
+class Queue(NamedTuple):
+    """A situation as arrays."""
+
+    now: float
+    nodes: Nodes
+    line: Line
+    ahead: Ahead
+
+
+def lay_out(situation: Situation, lengths: Floats) -> Queue:
+    """The situation as arrays, where jobs take so long, shape (draws, jobs), those that run first."""
+    jobs = [*situation.running, *situation.waiting]
+    line = Line(
+        POLICIES[situation.policy],
+        len(situation.running),
+        np.array([job.nodes for job in jobs], np.int64),
+        np.array([job.bound for job in jobs], float),
+        np.array([job.spent for job in jobs], float),
+        np.array([job.need for job in jobs], np.int64).reshape(-1, AMOUNTS),
+        np.array([job.group for job in jobs], np.int64),
+        np.array([node for job in situation.running for node in job.held], np.int64),
+        np.ascontiguousarray(lengths),
+    )
+    return Queue(situation.now, situation.nodes, line, _known_ahead(situation, jobs))
+
+
+def _known_ahead(situation: Situation, jobs: Sequence[QueuedJob]) -> Ahead:
+    """Who joins the line later, and how the machine changes. O(jobs)."""
+    changes = sorted(situation.changes)
+    begin = np.array([job.begin for job in jobs], float)
+    after: list[int] = []
+    after_from = np.zeros(len(jobs) + 1, np.int64)
+    if any(job.after for job in situation.waiting):
+        place = {job.key: at for at, job in enumerate(jobs)}
+        for at, job in enumerate(jobs):
+            if all(key in place for key in job.after):
+                after += [place[key] for key in job.after]
+            else:  # of what it waits for nothing is known here
+                begin[at] = np.inf
+            after_from[at + 1] = len(after)
+    return Ahead(
+        begin,
+        after_from,
+        np.array(after, np.int64),
+        np.array([change.time for change in changes], float),
+        np.array([change.node for change in changes], np.int64),
+        np.array([change.amount for change in changes], np.int64).reshape(-1, AMOUNTS),
+    )
+
+
+def pool_machine(queue: Queue, past: Past) -> tuple[Queue, Past]:
     """The machine as one pool, of which each job takes the share of what it takes most of.
 
     How it is cut into nodes, and which jobs they serve, is not looked at. Where a line is so long that only
     its pace matters, roll-outs take a small part of the time.
     """
-    free = situation.nodes.free.astype(float)
-    held = np.zeros(AMOUNTS)
-    for job in situation.running:
-        held += np.multiply(job.need, float(job.nodes))
+    line, ahead = queue.line, queue.ahead
+    held = (line.width[: line.running, None] * line.need[: line.running]).sum(axis=0)
     # At least 1: a machine without devices would divide by zero.
-    total = np.maximum(free.sum(axis=0) + held, 1.0)
+    total = np.maximum(queue.nodes.free.sum(axis=0, dtype=float) + held, 1.0)
 
     def shares_of_pool(nodes: Ints, need: Ints) -> Ints:
         # Rounded up, and never 0: a job of no width would start at any time.
         found: Ints = np.ceil(SHARE * (nodes[:, None] * need / total).max(axis=1)).astype(np.int64)
         return np.clip(found, 1, SHARE)
 
-    def pooled_jobs(jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
-        if not jobs:
-            return []
-        nodes = np.array([job.nodes for job in jobs], np.int64)
-        share = shares_of_pool(nodes, np.array([job.need for job in jobs], np.int64)).tolist()
-        return [
-            job._replace(nodes=part, need=(0, 0, 0), held=()) for job, part in zip(jobs, share, strict=True)
-        ]
-
-    running = pooled_jobs(situation.running)
-    idle = max(SHARE - sum(job.nodes for job in running), 0)
-    pool = Nodes(idle, np.empty((0, AMOUNTS), np.int64), np.empty(0, np.int64))
-    return (
-        situation._replace(nodes=pool, running=running, waiting=pooled_jobs(situation.waiting)),
-        past._replace(width=shares_of_pool(past.width, past.need)),
-    )
+    amounts = np.zeros_like(ahead.amount)
+    if len(amounts):
+        parts = ahead.amount / total
+        most = np.abs(parts).argmax(axis=1)
+        amounts[:, 0] = np.round(SHARE * parts[np.arange(len(parts)), most])
+    width = shares_of_pool(line.width, line.need)
+    idle = max(SHARE - int(width[: line.running].sum()), 0)
+    pooled = line._replace(width=width, need=np.zeros_like(line.need), held=np.empty(0, np.int64))
+    nodes = Nodes(idle, np.empty((0, AMOUNTS), np.int64), np.empty(0, np.int64))
+    queue = queue._replace(nodes=nodes, line=pooled, ahead=ahead._replace(amount=amounts))
+    return queue, past._replace(width=shares_of_pool(past.width, past.need))
 
 
 NO_PAST = Submissions().recent_past(0.0, {})
@@ -173,22 +241,16 @@ def roll_out(
     ``lengths`` has a row for each draw: how long each job runs in all, those that run first. What was
     submitted after each draw's origin comes again.
     """
-    jobs = [*situation.running, *situation.waiting]
-    line = Line(
-        POLICIES[situation.policy],
-        len(situation.running),
-        np.array([job.nodes for job in jobs], np.int64),
-        np.array([job.bound for job in jobs], float),
-        np.array([job.spent for job in jobs], float),
-        np.array([job.need for job in jobs], np.int64).reshape(-1, AMOUNTS),
-        np.array([job.group for job in jobs], np.int64),
-        np.array([node for job in situation.running for node in job.held], np.int64),
-        np.ascontiguousarray(lengths),
-    )
-    starts = np.full((len(lengths), len(situation.waiting)), np.inf)
+    return roll_queue(lay_out(situation, lengths), past, origins, target)
+
+
+def roll_queue(queue: Queue, past: Past = NO_PAST, origins: Floats | None = None, target: int = -1) -> Floats:
+    """The same of a situation as arrays."""
+    draws, jobs = queue.line.length.shape
+    starts = np.full((draws, jobs - queue.line.running), np.inf)
     # No origins: every stretch begins now, so none of the past comes again.
-    where = np.full(len(lengths), situation.now) if origins is None else origins
-    roll_starts(situation.nodes, line, past, where, situation.now, target, HORIZON, starts)
+    where = np.full(draws, queue.now) if origins is None else origins
+    roll_starts(queue.nodes, queue.line, queue.ahead, past, where, queue.now, target, HORIZON, starts)
     return starts
 
 

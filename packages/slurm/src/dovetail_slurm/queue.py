@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from dovetail.batch.executor import BatchExecutor
@@ -18,7 +18,7 @@ from dovetail.model import Cluster
 from dovetail.model.batch_options import value_of
 from dovetail.records import dataclass
 from dovetail_slurm.batch import cluster_of_partitions
-from dovetail_slurm.commands import SlurmError, read_configuration
+from dovetail_slurm.commands import SlurmError, read_configuration, run_command
 from dovetail_slurm.partitions import (
     SETTINGS,
     Choice,
@@ -56,6 +56,11 @@ class SlurmQueue:
     sbatch: str = ""
     preempts: bool = False
     policy: ClassVar[str] = "earliest-completion"
+
+    @staticmethod
+    def read_table(words: Sequence[str]) -> str:
+        """What one of Slurm's commands prints, with times as it prints them. Raises `SlurmError`."""
+        return run_command(words, plain=True)[0]
 
     def discover(self) -> Cluster:
         """The nodes that take jobs, with their partitions. Raises `InputError` where we may use none."""
