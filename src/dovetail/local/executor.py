@@ -155,7 +155,8 @@ class MachineExecutor(SupervisedExecutor):
         """Whether `shorten_log` is worth its while."""
         if not self._last_end or not self._link.is_attached:
             return False
-        return (self.run_dir / LOG_NAME).stat().st_size > self._long_log
+        # By its descriptor: the folder may be closed for a while.
+        return os.fstat(self._log).st_size > self._long_log
 
     def shorten_log(self) -> None:
         """Have the supervisor drop what is over from the spawn log.
