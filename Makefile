@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: site dist integrations backends help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
+.PHONY: site dist integrations backends help fresh slurm setup demo test test-long test-all lint bench schemas figures docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -36,9 +36,13 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 demo: $(STAMP)   ## learn six programs on two devices, then beat the best static placement (FULL=1: every one)
 	@$(BIN)/python examples/demo/demo.py $(if $(FULL),--full)
 
-test: $(STAMP)   ## the test suite, long runs at reduced counts (6 to 20 minutes on 2 cores)
+test: $(STAMP)   ## the test suite without the tests that take longest (5 minutes on 2 quiet cores)
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+
+test-long: $(STAMP) ## the test suite with all tests, long runs at reduced counts (20 minutes on 2 cores)
+	@$(COMPILE)
+	DOVETAIL_TEST_LONG=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
 test-all: docs   ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`), and the site
 	@$(COMPILE)

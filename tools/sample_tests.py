@@ -1,7 +1,6 @@
 """Choose which tests `make test` leaves to `make test-all`, so that it ends within minutes.
 
-    : > tests/sampled.txt
-    python -m pytest -n 4 --dist loadgroup --junitxml=times.xml
+    DOVETAIL_TEST_LONG=1 python -m pytest -n 4 --dist loadgroup --junitxml=times.xml
     python tools/sample_tests.py times.xml SECONDS > tests/sampled.txt
 
 From the seconds that each case took (a JUnit file, of a quiet machine) it keeps what fits into SECONDS of
