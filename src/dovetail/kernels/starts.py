@@ -93,7 +93,7 @@ class Ahead(NamedTuple):
     A waiting job joins the line at ``begin`` or later, once those of ``after`` from its place in
     ``after_from`` up to the next one's have ended; those that wait for nothing are in the line. At ``time``
     (ascending) ``amount`` more, shape (changes, AMOUNTS), is free on ``node``, or less; where nodes are
-    counted, so many nodes as its first column says.
+    counted, as many nodes as its first column gives.
     """
 
     begin: Floats

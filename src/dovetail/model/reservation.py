@@ -1,4 +1,4 @@
-"""Devices and nodes that are kept for users, or for nobody, between two moments."""
+"""Devices and nodes that are kept for users, or from all, between two moments."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ static double loads(const Problem *p, const number *assigned, double *load) {
 static void in_order(const Problem *p, const number *order, number *assigned, double *load) {
     memcpy(load, p->ready, sizeof(double) * (size_t)p->machines);
     for (number i = 0; i < p->jobs; i++) {
-        number j = order[i], best = NOBODY;
+        number j = order[i], best = NONE;
         double end = INFINITY;
         for (number u = 0; u < p->machines; u++)
             if (load[u] + TIME(p, j, u) < end) {
@@ -54,16 +54,16 @@ typedef struct { /* of an open job: where it ends first and second, and when */
 static void batch(const Problem *p, number rule, number *assigned, double *load, Ends *ends, uint8_t *open) {
     memcpy(load, p->ready, sizeof(double) * (size_t)p->machines);
     memset(open, 1, (size_t)p->jobs);
-    number changed = NOBODY;
-    for (number j = 0; j < p->jobs; j++) ends[j].first = ends[j].second = NOBODY;
+    number changed = NONE;
+    for (number j = 0; j < p->jobs; j++) ends[j].first = ends[j].second = NONE;
     for (number step = 0; step < p->jobs; step++) {
-        number chosen = NOBODY;
+        number chosen = NONE;
         double score = -INFINITY;
         for (number j = 0; j < p->jobs; j++) {
             if (!open[j]) continue;
             Ends *e = &ends[j];
             if (changed < 0 || e->first == changed || e->second == changed) {
-                *e = (Ends){NOBODY, NOBODY, INFINITY, INFINITY};
+                *e = (Ends){NONE, NONE, INFINITY, INFINITY};
                 for (number u = 0; u < p->machines; u++) {
                     double end = load[u] + TIME(p, j, u);
                     if (end < e->best) {
@@ -104,7 +104,7 @@ static void by_acceleration(const Problem *p, const number *kinds, number *assig
     memcpy(load, p->ready, sizeof(double) * (size_t)machines);
     memset(open, 1, (size_t)p->jobs);
     for (number left = p->jobs; left;) {
-        number u = 0, chosen = NOBODY;
+        number u = 0, chosen = NONE;
         for (number v = 1; v < machines; v++)
             if (load[v] < load[u]) u = v;
         for (number j = 0; j < p->jobs; j++) {
@@ -135,7 +135,7 @@ static double bound_of(const Problem *p, double *weight, double *load) {
         double value = 0.0;
         memcpy(load, p->ready, sizeof(double) * (size_t)machines);
         for (number j = 0; j < p->jobs; j++) {
-            number best = NOBODY;
+            number best = NONE;
             double least = INFINITY;
             for (number u = 0; u < machines; u++)
                 if (weight[u] * TIME(p, j, u) < least) {
@@ -172,7 +172,7 @@ double dovetail_makespan_bound(const double *times, number jobs, number machines
 static number descend(const Problem *p, number *assigned, double *load, number left, uint64_t *chance) {
     number n = p->jobs, machines = p->machines;
     while (left > 0) {
-        number c = latest(load, machines), job = NOBODY, other = NOBODY, target = NOBODY;
+        number c = latest(load, machines), job = NONE, other = NONE, target = NONE;
         double reached = load[c] * LESS;
         number before = left, first = draw(chance, n);
         for (number i = 0; i < n; i++) {

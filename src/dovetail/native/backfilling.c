@@ -200,7 +200,7 @@ static double easy(number idle, Running *r, const number *width, number total, c
                 head = j;
                 break;
             }
-            head = NOBODY;
+            head = NONE;
             while (waiting[at] != j) at++;
             memmove(waiting + at, waiting + at + 1, sizeof(number) * (size_t)(--m - at));
             idle -= width[j];

@@ -220,7 +220,7 @@ static void put_back(Scratch *w, number known, number wanted) {
 /* The last end if the jobs follow in order, each on the nodes that are ready first; NAN without memory. */
 static double follow(Nodes *n, const Shapes *all, const number *jobs, number count, const double *seconds,
                      double latest, double enough, Scratch *w) {
-    number shape = NOBODY, known = 0;
+    number shape = NONE, known = 0;
     Shape s = {0};
     for (number j = 0; j < count; j++) {
         number wanted = jobs[2 * j + 1];
@@ -263,7 +263,7 @@ static number best_pair(const double *ready, double latest, const Shapes *all, c
                         const double *first_seconds, const number *second, number seconds_,
                         const double *second_seconds, const number *rest, number rests, const double *rest_seconds,
                         int roll_out, Nodes *led, Nodes *state, Scratch *w) {
-    number alone = seconds_ == 0, width = alone ? 1 : seconds_, best = NOBODY;
+    number alone = seconds_ == 0, width = alone ? 1 : seconds_, best = NONE;
     double best_end = INFINITY, best_area = INFINITY, best_sum = INFINITY;
     size_t bytes = sizeof(double) * (size_t)(all->nodes * all->columns);
     for (int swapped = 0; swapped < (alone ? 1 : 2); swapped++) {
@@ -339,7 +339,7 @@ number dovetail_best_pair(const double *ready, number nodes, number columns, dou
         number width = seconds_ ? seconds_ : 1, option = place / 2;
         status = place == OUT_OF_MEMORY ? OUT_OF_MEMORY : 0;
         found[0] = option / width;
-        found[1] = seconds_ ? option % width : NOBODY;
+        found[1] = seconds_ ? option % width : NONE;
         found[2] = place % 2;
     }
     free(w.keys);

@@ -9,7 +9,7 @@
 
 typedef int64_t number;
 
-enum { NOBODY = -1 };
+enum { NONE = -1 };
 enum { OUT_OF_MEMORY = -1 }; /* what functions without a result return; those with a float one return NAN */
 
 /* Stable order by ascending keys: `order` gets the places of the keys. 0, or OUT_OF_MEMORY. */

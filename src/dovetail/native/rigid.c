@@ -14,7 +14,7 @@
 
 enum { FCFS, EASY, CONSERVATIVE };
 enum { PACK, SPREAD, FIRST, PACK_CPUS }; /* PACK_CPUS: PACK where no node has devices */
-enum { NOBODY = -1 };
+enum { NONE = -1 };
 
 typedef int64_t number;
 
@@ -124,10 +124,10 @@ static void set_remove(Set *set, number place) {
     }
 }
 
-/* The first place from one on; NOBODY if there is none. */
+/* The first place from one on; NONE if there is none. */
 static number set_next(const Set *set, number place) {
     for (int level = 0; level < set->levels; level++) {
-        if (place / 64 >= set->size[level]) return NOBODY;
+        if (place / 64 >= set->size[level]) return NONE;
         uint64_t rest = set->words[level][place / 64] & ~(uint64_t)0 << place % 64;
         if (rest) {
             place = place / 64 * 64 + __builtin_ctzll(rest);
@@ -139,7 +139,7 @@ static number set_next(const Set *set, number place) {
         }
         place = place / 64 + 1;
     }
-    return NOBODY;
+    return NONE;
 }
 
 /* ------------------------------------------------------------------------------- what runs, and promises */
@@ -215,7 +215,7 @@ static void promise(World *w, number head, double start, double now) {
 static void settle(World *w, number job, double now) {
     if (job != w->head) return;
     w->s->promised[job] = w->promise;
-    w->head = NOBODY;
+    w->head = NONE;
     if (now > w->promise + 1e-9 * fmax(1.0, fabs(w->promise))) {
         w->s->broken++;
         w->s->by_overrun += w->overran >= w->made;
@@ -275,7 +275,7 @@ static void change(Free *free, const Demand *d, number bits, number sign) {
 }
 
 static void change_all(Capacity *c, const Demand *d, const number *node, const number *bits, number sign) {
-    number before = NOBODY, after = NOBODY, held = 0; /* neighbours are mostly alike */
+    number before = NONE, after = NONE, held = 0; /* neighbours are mostly alike */
     for (number i = 0; i < d->nodes; i++) {
         if (sign < 0) set_remove(&c->idle, node[i]);
         else set_add(&c->idle, node[i]);
@@ -408,27 +408,27 @@ static void leave(Waiting *q, const Simulation *s, number job) {
 /* The waiting job of least rank from one on. */
 static number first_waiting(const Waiting *q, const Simulation *s, number rank) {
     number found = set_next(&q->ranks, rank);
-    return found == NOBODY ? NOBODY : s->by_rank[found];
+    return found == NONE ? NONE : s->by_rank[found];
 }
 
 static int in_time(double bound, double now, double end, int any) {
     return bound == bound && (any || now + bound <= end);
 }
 
-/* The first place from one on, before another, whose job waits and has ended by `end` (or any); NOBODY. */
+/* The first place from one on, before another, whose job waits and has ended by `end` (or any); NONE. */
 static number next_in_time(const Waiting *q, number place, number stop, double now, double end, int any) {
     number at = q->leaves + place;
-    if (place >= stop) return NOBODY;
+    if (place >= stop) return NONE;
     while (!in_time(q->least[at], now, end, any)) { /* up, to the next neighbour to the right */
         while (at & 1) at /= 2;
-        if (at == 0) return NOBODY;
+        if (at == 0) return NONE;
         at++;
     }
     while (at < q->leaves) {
         at *= 2;
         if (!in_time(q->least[at], now, end, any)) at++;
     }
-    return at - q->leaves < stop ? at - q->leaves : NOBODY;
+    return at - q->leaves < stop ? at - q->leaves : NONE;
 }
 
 /* The first place of a line whose job, waiting or not, comes after a rank. */
@@ -520,7 +520,7 @@ static int claim(Backfilling *b, number job, double now) {
 static void fcfs(Backfilling *b, double now) {
     Simulation *s = b->w->s;
     number passed = 0;
-    for (number job = first_waiting(&b->q, s, 0); job != NOBODY; job = first_waiting(&b->q, s, b->q.rank[job] + 1))
+    for (number job = first_waiting(&b->q, s, 0); job != NONE; job = first_waiting(&b->q, s, b->q.rank[job] + 1))
         if (!claim(b, job, now) && ++passed > s->skip) return;
 }
 
@@ -602,11 +602,11 @@ static int place_extra(Backfilling *b, const Demand *d, const Demand *head, numb
 static number next_to_backfill(Backfilling *b, const Demand *head, double now, double end, number after) {
     Simulation *s = b->w->s;
     Waiting *q = &b->q;
-    number best = NOBODY;
-    for (number line = set_next(&q->lines, 0); line != NOBODY; line = set_next(&q->lines, line + 1)) {
+    number best = NONE;
+    for (number line = set_next(&q->lines, 0); line != NONE; line = set_next(&q->lines, line + 1)) {
         if (b->nowhere[line] == b->turn) continue;
         number at = place_after(q, line, after), stop = q->begins[line + 1];
-        if (at == stop || (best != NOBODY && q->rank[q->job_at[at]] > q->rank[best])) continue;
+        if (at == stop || (best != NONE && q->rank[q->job_at[at]] > q->rank[best])) continue;
         Demand d = demand_of(s, q->job_at[at]);
         if (how_many_fit(&b->now_free, &d) < d.nodes) {
             b->nowhere[line] = b->turn;
@@ -615,7 +615,7 @@ static number next_to_backfill(Backfilling *b, const Demand *head, double now, d
         int ends = in_time(q->least[q->leaves + at], now, end, 0);
         int any = !ends && place_extra(b, &d, head, NULL, NULL);
         at = next_in_time(q, at, stop, now, end, any);
-        if (at != NOBODY && (best == NOBODY || q->rank[q->job_at[at]] < q->rank[best])) best = q->job_at[at];
+        if (at != NONE && (best == NONE || q->rank[q->job_at[at]] < q->rank[best])) best = q->job_at[at];
     }
     return best;
 }
@@ -624,15 +624,15 @@ static number next_to_backfill(Backfilling *b, const Demand *head, double now, d
 static void easy(Backfilling *b, double now) {
     World *w = b->w;
     Simulation *s = w->s;
-    number head = w->head != NOBODY ? w->head : first_waiting(&b->q, s, 0);
-    while (head != NOBODY && claim(b, head, now)) head = first_waiting(&b->q, s, 0);
-    if (head == NOBODY) return;
+    number head = w->head != NONE ? w->head : first_waiting(&b->q, s, 0);
+    while (head != NONE && claim(b, head, now)) head = first_waiting(&b->q, s, 0);
+    if (head == NONE) return;
     Demand needs = demand_of(s, head);
     double shadow = shadow_time(b, &needs, now), end = shadow < INFINITY ? shadow : -INFINITY;
     plan_head(b, &needs);
     promise(w, head, shadow, now);
     b->turn++;
-    for (number after = -1, job; (job = next_to_backfill(b, &needs, now, end, after)) != NOBODY;) {
+    for (number after = -1, job; (job = next_to_backfill(b, &needs, now, end, after)) != NONE;) {
         number *node = s->node + s->first[job], *bits = s->device_bits + s->first[job];
         Demand d = demand_of(s, job);
         after = b->q.rank[job];
@@ -1089,7 +1089,7 @@ static void simulate_plan(World *w) {
 
 /* Fills in what comes of it; 0, or -1 where there is not enough memory. */
 int dovetail_simulate(Simulation *s) {
-    World w = {.s = s, .head = NOBODY, .overran = -INFINITY};
+    World w = {.s = s, .head = NONE, .overran = -INFINITY};
     s->broken = s->by_overrun = 0;
     w.heap = get(&w.memory, (size_t)s->jobs, sizeof(Running));
     if (!w.memory.failed) {

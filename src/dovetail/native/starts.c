@@ -121,15 +121,15 @@ static int same_kind(const Kind *a, const Kind *b) {
 /* Jobs of one kind as chains in their order: `first` of each kind, `next` of each job. How many kinds there are. */
 static number chain_kinds(const Kind *kinds, number n, number *next, number *first, number *newest, number *slots) {
     number count = 0, size = 2 * n + 1;
-    for (number i = 0; i < size; i++) slots[i] = NOBODY;
+    for (number i = 0; i < size; i++) slots[i] = NONE;
     for (number j = 0; j < n; j++) {
         uint64_t key = (uint64_t)kinds[j].user * 31 + (uint64_t)kinds[j].app;
         key = (key * 31 + (uint64_t)kinds[j].width) * 1000003;
         if (kinds[j].wall < 1e15) key += (uint64_t)kinds[j].wall;
         number at = (number)((key * 0x9E3779B97F4A7C15u) >> 33) % size;
-        while (slots[at] != NOBODY && !same_kind(&kinds[first[slots[at]]], &kinds[j])) at = (at + 1) % size;
-        next[j] = NOBODY;
-        if (slots[at] == NOBODY) {
+        while (slots[at] != NONE && !same_kind(&kinds[first[slots[at]]], &kinds[j])) at = (at + 1) % size;
+        next[j] = NONE;
+        if (slots[at] == NONE) {
             slots[at] = count;
             first[count++] = j;
         } else {
@@ -158,14 +158,14 @@ number dovetail_draw_lengths(const number *user, number n, const number *app, nu
         count = chain_kinds(kinds, n, next, first, newest, slots);
     }
     for (number k = 0; k < count && !status; k++) {
-        number like = NOBODY; /* who has run for longest of those that run */
+        number like = NONE; /* who has run for longest of those that run */
         if ((status = gather(&ended, &kinds[first[k]], weights, l))) break;
-        for (number j = first[k]; j != NOBODY; j = next[j])
-            if (spent[j] > 0 && (like == NOBODY || spent[j] > spent[like])) like = j;
-        for (number j = first[k]; j != NOBODY; j = next[j])
+        for (number j = first[k]; j != NONE; j = next[j])
+            if (spent[j] > 0 && (like == NONE || spent[j] > spent[like])) like = j;
+        for (number j = first[k]; j != NONE; j = next[j])
             for (number d = 0; d < draws; d++) {
                 number shared = d % 2 == 0 && user[j] >= 0;
-                if (spent[j] <= 0 && like != NOBODY && like < j && chance(seed[like], d + COPIES) < COPIED)
+                if (spent[j] <= 0 && like != NONE && like < j && chance(seed[like], d + COPIES) < COPIED)
                     found[d * n + j] = found[d * n + like];
                 else
                     found[d * n + j] = length_at(l, spent[j], wall[j], chance(shared ? -1 - user[j] : seed[j], d));
@@ -196,7 +196,7 @@ typedef struct { /* jobs that run, wait or come, by numbers that grow as they co
     number *held, held_room, held_used, *held_from; /* the nodes of those that have, where nodes have names */
     number *by_end, running;   /* a heap */
     number *by_bound, bounded; /* ascending; some have ended (their width is 0) */
-    number *waiting, first, line; /* from `first` up to `line`, in order; who has left is NOBODY */
+    number *waiting, first, line; /* from `first` up to `line`, in order; who has left is NONE */
     Block *blocks;
     int named; /* whether nodes have names, so that needs count */
 } Queue;
@@ -251,12 +251,12 @@ static void line_up(Queue *q, number job) {
 }
 
 static void step_out(Queue *q, number at) {
-    q->waiting[at] = NOBODY;
-    while (q->first < q->line && q->waiting[q->first] == NOBODY) q->first++;
+    q->waiting[at] = NONE;
+    while (q->first < q->line && q->waiting[q->first] == NONE) q->first++;
     Block *b = &q->blocks[at / BLOCK];
     *b = EMPTY;
     for (number i = at / BLOCK * BLOCK; i < q->line && i < (at / BLOCK + 1) * BLOCK; i++)
-        if (q->waiting[i] != NOBODY) lessen(b, q, q->waiting[i]);
+        if (q->waiting[i] != NONE) lessen(b, q, q->waiting[i]);
 }
 
 /* What a job does not need may be overdrawn: what is reserved may still be held. */
@@ -374,7 +374,7 @@ typedef struct { /* what is known to come */
     const double *begin;            /* of each job: when it may join the line */
     const number *after_from, *after; /* and after whose ends */
     number *heirs_from, *heirs;     /* of each job: who waits for its end */
-    number *blockers, *seat;        /* of each job: for how many it waits; its place in the line, or NOBODY: taken */
+    number *blockers, *seat;        /* of each job: for how many it waits; its place in the line, or NONE */
     number *by_begin, *gated, gates, begun; /* who waits for a time: as places of `gated`, by time; how many have come */
     const double *time;             /* changes of the machine */
     const number *node, *amount;
@@ -384,8 +384,8 @@ typedef struct { /* what is known to come */
 /* A job takes its seat in the line if it waits for nothing but its turn. */
 static void join_line(Queue *q, Ahead *a, number job, double now) {
     number at = a->seat[job];
-    if (at == NOBODY || a->blockers[job] || a->begin[job] > now) return;
-    a->seat[job] = NOBODY;
+    if (at == NONE || a->blockers[job] || a->begin[job] > now) return;
+    a->seat[job] = NONE;
     q->waiting[at] = job;
     lessen(&q->blocks[at / BLOCK], q, job);
     if (at < q->first) q->first = at;
@@ -396,20 +396,20 @@ static void line_up_all(Queue *q, Ahead *a, number running, number jobs) {
     a->begun = a->changed = 0;
     for (number j = running; j < jobs; j++) {
         a->blockers[j] = a->after_from[j + 1] - a->after_from[j];
-        a->seat[j] = NOBODY;
+        a->seat[j] = NONE;
         line_up(q, j);
     }
     for (number g = 0; g < a->gates; g++) {
         number job = a->gated[g], at = job - running;
         a->seat[job] = at;
-        q->waiting[at] = NOBODY;
+        q->waiting[at] = NONE;
     }
     for (number at = 0; a->gates && at < q->line; at += BLOCK) { /* the least of those that are there */
         q->blocks[at / BLOCK] = EMPTY;
         for (number i = at; i < q->line && i < at + BLOCK; i++)
-            if (q->waiting[i] != NOBODY) lessen(&q->blocks[at / BLOCK], q, q->waiting[i]);
+            if (q->waiting[i] != NONE) lessen(&q->blocks[at / BLOCK], q, q->waiting[i]);
     }
-    while (q->first < q->line && q->waiting[q->first] == NOBODY) q->first++;
+    while (q->first < q->line && q->waiting[q->first] == NONE) q->first++;
 }
 
 static double next_known(const Ahead *a) {
@@ -519,7 +519,7 @@ static int fits_beside(Machine *m, const Queue *q, number job, number head) {
 
 typedef struct { /* submissions of the past, by time: they come again */
     const double *time, *wall, *ran;
-    const number *width, *job, *need, *group; /* job: whose drawn length is taken, or NOBODY, then it `ran` so long */
+    const number *width, *job, *need, *group; /* job: whose drawn length is taken, or NONE, then it `ran` so long */
     number count;
 } Past;
 
@@ -550,7 +550,7 @@ static number next_candidate(const Machine *m, const Queue *q, number at, double
             }
         }
         number job = q->waiting[at];
-        if (job == NOBODY) continue;
+        if (job == NONE) continue;
         if (m->nodes ? fits(m->most, q->need + job * AMOUNTS) : q->width[job] <= m->idle) return at;
     }
     return q->line;
@@ -642,7 +642,7 @@ static number roll(Machine *m, Queue *q, Ahead *a, Question *ask, const Past *pa
             q->group[job] = past->group[coming];
             memcpy(q->need + job * AMOUNTS, past->need + coming * AMOUNTS, sizeof(number) * AMOUNTS);
             q->wall[job] = past->wall[coming];
-            q->length[job] = drawn == NOBODY ? past->ran[coming] : lengths[drawn];
+            q->length[job] = drawn == NONE ? past->ran[coming] : lengths[drawn];
             line_up(q, job);
         }
         end_by(m, q, a, jobs, now);
@@ -651,7 +651,7 @@ static number roll(Machine *m, Queue *q, Ahead *a, Question *ask, const Past *pa
     return 0;
 }
 
-/* Who waits for whom, the other way round, and for a time; the caller frees `heirs_from`. */
+/* The jobs that wait for each job's end, and for a time; the caller frees `heirs_from`. */
 static number note_ahead(Ahead *a, number running, number jobs, number waits) {
     size_t room = (size_t)jobs + 1;
     number *space = calloc(5 * room + (size_t)waits, sizeof(number));

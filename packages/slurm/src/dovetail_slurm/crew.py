@@ -68,15 +68,21 @@ class _Step:
 class SlurmCrew(Crew):
     """Workers in the allocation that we are in.
 
-    ``asked`` is the workers of each node; by default one for each GPU and one for each CPU left. ``address``
-    is a hostlist of the nodes to use; by default all of the allocation's. Raises `InputError` outside of an
-    allocation and for workers that no node has room for, `SlurmError` where Slurm does not answer.
+    ``wanted_workers`` is the workers of each node; by default one for each GPU and one for each CPU left.
+    ``address`` is a hostlist of the nodes to use; by default all of the allocation's. Raises `InputError`
+    outside of an allocation and for workers that no node has room for, `SlurmError` where Slurm does not
+    answer.
     """
 
     tells_position = False
 
     def __init__(
-        self, asked: Sequence[Wanted] | None, kinds: Sequence[str], *, address: str | None, kept: bool
+        self,
+        wanted_workers: Sequence[Wanted] | None,
+        kinds: Sequence[str],
+        *,
+        address: str | None,
+        kept: bool,
     ) -> None:
         self.kept, self._kinds = kept, list(kinds)
         self._job = current_job(os.environ)
@@ -100,16 +106,16 @@ class SlurmCrew(Crew):
         self._shipped: Mapping[str, bytes] = {}
         self._work = b""
         self._closed = False
-        self._place_workers(asked)
+        self._place_workers(wanted_workers)
 
-    def _place_workers(self, asked: Sequence[Wanted] | None) -> None:
+    def _place_workers(self, wanted_workers: Sequence[Wanted] | None) -> None:
         """A slot for each worker, as far as the nodes have room. Raises `InputError`."""
         short: dict[str, str] = {}
         for node, share in self._shares.items():
             gpus = sum(count for kind, _, count in share.gres if kind == "gpu")
             left = {CPU: share.cpus, "gpu": gpus}
             # GPU workers first, as they need a CPU each too.
-            wanted = _default_workers(self._kinds, left) if asked is None else asked
+            wanted = _default_workers(self._kinds, left) if wanted_workers is None else wanted_workers
             cores = iter(range(share.cpus))
             for some in sorted(wanted, key=lambda some: some.kind == CPU):
                 room = min(some.count, left[CPU] // some.cores)
@@ -127,9 +133,9 @@ class SlurmCrew(Crew):
                     place = Place(some.kind, index, held, number, model)
                     self.slots.append(Slot(len(self.slots), place, node))
         here = {slot.kind for slot in self.slots}
-        requested = [some.kind for some in asked] if asked is not None else self._kinds
+        requested = [some.kind for some in wanted_workers] if wanted_workers is not None else self._kinds
         missing = [kind for kind in requested if kind not in here]
-        if missing and (asked is not None or not here):
+        if missing and (wanted_workers is not None or not here):
             raise InputError(
                 f"found no node of allocation {self._job} with room for a {' and a '.join(missing)} worker, "
                 "expected one (counts are for each node)",

@@ -122,7 +122,7 @@ class DriverOptions:
     starts. ``run_uid`` makes the runs of this session unique in the history. With ``survives`` an error of
     ours in the handling of one job ends that job, and is logged; without, it is raised.
     ``restarts``: a job whose node was lost waits again, whatever its retries. ``bounded``: how long a job may
-    hold a reserved place is what the engine's ``bound`` says, not its walltime.
+    hold a reserved place is the engine's ``bound``, not its walltime.
     Of the jobs that wait for one which has ended ``most_at_once`` are let go at an instant, the others at the
     next ones (``None``: all at that one).
     """

@@ -96,7 +96,7 @@ class Preemption:
         return found
 
     def _fewest(self, job: Job, lower: Sequence[Placed], free: FreeCapacity) -> list[Placed]:
-        """Those without whom the job fits; it is then taken from ``free``. Empty where none are enough."""
+        """The jobs that must leave for this one, which is then taken from ``free``. Empty: none are enough."""
         order = sorted(lower, key=lambda one: (self._rank(one.job), -one.start_time, -one.job.index))
         for choice in job.choices:
             trial = free.copy()
@@ -122,7 +122,7 @@ class Preemption:
         return []
 
     def resumable(self) -> Iterator[tuple[JobId, Start]]:
-        """Suspended jobs that can go on where they were, the highest priority first; each is asked for once.
+        """Suspended jobs that can go on where they were, the highest priority first; each comes up once.
 
         Not while a job of a class that preempts waits, which may need the place.
         """

@@ -58,7 +58,7 @@ class Reservations:
         return min((one.end for one in self.known), default=inf)
 
     def over(self, now: Seconds, events: Sequence[Event] = ()) -> Iterator[Event]:
-        """What is left of them, where one is over by now and no event has said so."""
+        """What is left of them, where one is over by now and no event has reported it."""
         if self.known and self.next_time() <= now and not any(isinstance(one, Reserved) for one in events):
             yield Reserved(tuple(one for one in self.known if one.end > now))
 

@@ -73,7 +73,7 @@ class Operation:
         Jobs that are ``ending`` end by themselves now. One that stood still on a node that fails waits again.
         """
         held_on, preemption = driver.engine.occupancy.held_on, driver.preemption
-        still = _nobody if preemption is None else preemption.on_node
+        still = _no_jobs if preemption is None else preemption.on_node
         events = self.upsets.due(now, held_on, still, ending)
         if preemption is not None:
             lost = [event.node for event in events if isinstance(event, NodeLost)]
@@ -137,7 +137,7 @@ class Operation:
         return Operated(self.conditions, self.upsets.outages(), self.upsets.windows())
 
 
-def _nobody(node: int) -> list[JobId]:
+def _no_jobs(node: int) -> list[JobId]:
     return []
 
 

@@ -94,7 +94,7 @@ class NodeFailures:
         self._faults[turn.node] = self._faults.get(turn.node, 0) + 1
         for_good = repair == inf
         if self._faults[turn.node] > 1:
-            # Lost for good while it is down already: the engine hears of that too.
+            # Lost for good while it is down already: the engine gets that event too.
             return [NodeLost(turn.node, for_good=True)] if for_good else []
         self._since[turn.node] = at
         return [NodeLost(turn.node, for_good=for_good)]

@@ -425,7 +425,7 @@ def _row_of(ran: Ran) -> tuple[str, float, float, Any]:
 
 
 def _check_sums(found: Sequence[Any], count: int) -> None:
-    """The K-means is right, whoever computed what. Raises `InputError`."""
+    """The K-means is right, wherever its parts were computed. Raises `InputError`."""
     expected = sum(sums_by_products(k) for k in range(count))
     total = sum(np.asarray(one).reshape(np.shape(expected)) for one in found)
     if not np.allclose(total, expected):
