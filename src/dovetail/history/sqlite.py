@@ -26,8 +26,8 @@ from dovetail.history.base import (
     RequestKey,
     inputs_text,
 )
+from dovetail.history.cache import AppCache, Cache, Stamp
 from dovetail.history.file import TROUBLE, HistoryBusy, HistoryFile
-from dovetail.history.mirror import Mirror
 from dovetail.history.rows import (
     KEY_COLUMNS,
     KILLED,
@@ -40,14 +40,12 @@ from dovetail.history.rows import (
     run_of,
 )
 from dovetail.history.schema import AVERAGE_ALL
-from dovetail.model import DeviceClass, Run, Seconds, State
+from dovetail.model import DeviceClass, Run, Seconds
 
 _log = logging.getLogger(__name__)
 
 __all__ = ["HistoryBusy", "SqliteHistory", "default_history_path"]
 
-_Stamp = tuple[tuple[int, int], ...]
-"""(id, changes) of every group of an app."""
 PIECE = 250
 """Runs that are recorded in one transaction where there are many: others write in between."""
 TURN, PAUSE = 0.15, 0.11
@@ -91,14 +89,7 @@ class SqliteHistory(HistoryFile):
         super().__init__(
             default_history_path() if path is None else Path(path), wait=wait, must_exist=must_exist
         )
-        self._own = 0
-        self._foreign = 0
-        self._data_version = -1
-        self._stamps: dict[str, _Stamp] = {}
-        self._counts: dict[tuple[str, str, DeviceClass], int] = {}
-        self._mirrors: dict[str, Mirror] = {}
-        self._total: int | None = None
-        self._latest: deque[Run] | None = None
+        self._cache = Cache()
         self._writer: Writer | None = None
         self._still = _Still()
         self._look_every = self._look_at = 0.0
@@ -130,13 +121,7 @@ class SqliteHistory(HistoryFile):
                 return
             self._look_at = now + self._look_every
         (seen,) = self._db.execute("PRAGMA data_version").fetchone()
-        if seen != self._data_version:
-            # data_version moves when another connection commits, never for our own commits.
-            self._foreign += self._data_version != -1
-            self._data_version = seen
-            self._stamps.clear()
-            self._counts.clear()
-            self._total = self._latest = None
+        if self._cache.notice_version(seen):
             self._writer = None
 
     @property
@@ -147,7 +132,7 @@ class SqliteHistory(HistoryFile):
                 self._notice_changes()
             except TROUBLE as error:
                 raise self._make_failure("read", error) from error
-            return self._own + self._foreign
+            return self._cache.version
 
     def app_stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed. A few microseconds."""
@@ -164,25 +149,25 @@ class SqliteHistory(HistoryFile):
             place = (app, implementation, device)
             try:
                 self._notice_changes()
-                found = self._counts.get(place)
+                found = self._cache.counts.get(place)
                 if found is None:
                     (found,) = self._db.execute(
                         "SELECT coalesce(sum(completed), 0) FROM groups "
                         "WHERE app = ? AND implementation = ? AND kind = ? AND model = ?",
                         (app, implementation, device.kind, device.model),
                     ).fetchone()
-                    self._counts[place] = found
+                    self._cache.counts[place] = found
             except TROUBLE as error:
                 raise self._make_failure("read", error) from error
             return int(found)
 
-    def _cached_stamp(self, app: str) -> _Stamp:
-        found = self._stamps.get(app)
+    def _cached_stamp(self, app: str) -> Stamp:
+        found = self._cache.stamps.get(app)
         if found is None:
-            found = self._stamps[app] = self._read_stamp(app)
+            found = self._cache.stamps[app] = self._read_stamp(app)
         return found
 
-    def _read_stamp(self, app: str) -> _Stamp:
+    def _read_stamp(self, app: str) -> Stamp:
         return tuple(
             sorted(self._db.execute("SELECT id, changes FROM groups WHERE app = ?", (app,)).fetchall())
         )
@@ -200,7 +185,7 @@ class SqliteHistory(HistoryFile):
     def record_many(self, runs: Iterable[Run]) -> int:
         """Keep many runs in one transaction, all or none; returns how many were new.
 
-        What is mirrored of an app is carried forward with its runs, unless there are more than `CARRIED`.
+        What is cached of an app is carried forward with its runs, unless there are more than `CARRIED`.
         """
         with self._lock:
             # A generator may be long, or wait for its reader: it is not held in memory to be carried forward.
@@ -215,7 +200,7 @@ class SqliteHistory(HistoryFile):
                 return new
             try:
                 with self._write_transaction() as db:
-                    # Under the write lock no other process changes anything: what is mirrored here can be
+                    # Under the write lock no other process changes anything: what is cached here can be
                     # carried forward with these runs instead of being read again.
                     self._notice_changes(anyway=True)
                     # Without an owner until the end: broken off, it would remember what was taken back.
@@ -228,10 +213,7 @@ class SqliteHistory(HistoryFile):
                 raise self._make_failure("written", error) from error
             self._writer = writer
             if added:
-                self._own += 1
-                self._stamps.update(after)
-                for run in added:
-                    self._carry_forward(run, before[run.app], after[run.app])
+                self._cache.carry_forward(added, before, after)
             return len(added)
 
     def record_in_pieces(self, runs: Iterable[Run]) -> int:
@@ -252,7 +234,7 @@ class SqliteHistory(HistoryFile):
                 held = 0.0
         return new
 
-    def _stamps_after(self, before: dict[str, _Stamp], touched: frozenset[int]) -> dict[str, _Stamp]:
+    def _stamps_after(self, before: dict[str, Stamp], touched: frozenset[int]) -> dict[str, Stamp]:
         """The stamps after our changes: worked out where all groups were there before, else read."""
         if touched.issubset(group for stamp in before.values() for group, _ in stamp):
             return {
@@ -261,27 +243,8 @@ class SqliteHistory(HistoryFile):
             }
         return {app: self._read_stamp(app) for app in before}
 
-    def _carry_forward(self, run: Run, before: _Stamp, after: _Stamp) -> None:
-        """Bring what this process has read of an app, and of all together, forward by a run."""
-        if run.state is State.COMPLETED:
-            if self._total is not None:
-                self._total += 1
-            if self._latest is not None:
-                self._latest.append(run)
-        place = (run.app, run.implementation, run.device_class)
-        if place in self._counts:
-            self._counts[place] += run.state is State.COMPLETED
-        mirror = self._mirrors.get(run.app)
-        # ``before`` for the first run of an app in this batch, ``after`` for its others.
-        if mirror is not None and mirror.stamp in (before, after):
-            mirror.add(run, after)
-
     def _forget_all_seen(self) -> None:
-        self._own += 1
-        self._stamps.clear()
-        self._counts.clear()
-        self._mirrors.clear()
-        self._total = self._latest = None
+        self._cache.forget_all()
         self._writer = None
 
     def delete_runs(
@@ -350,13 +313,13 @@ class SqliteHistory(HistoryFile):
         if app is None:
             return self._read_groups(None)
         with self._lock:
-            mirror = self._current_mirror(app)
+            kept = self._cached_app(app)
             # By the key of a group, since carried runs change their counts in place.
-            if mirror.groups is None:
-                mirror.groups = {
+            if kept.groups is None:
+                kept.groups = {
                     (g.implementation, g.device_class, g.request): g for g in self._read_groups(app)
                 }
-            return sorted(mirror.groups.values(), key=_group_order)
+            return sorted(kept.groups.values(), key=_group_order)
 
     def _read_groups(self, app: str | None) -> list[Group]:
         where, values = _group_condition(app, None, None)
@@ -374,13 +337,9 @@ class SqliteHistory(HistoryFile):
         )
         return [(row[0], (row[1], row[2], row[3])) for row in rows]
 
-    def _current_mirror(self, app: str) -> Mirror:
+    def _cached_app(self, app: str) -> AppCache:
         """What this process has read of the app, if it has not changed since."""
-        stamp = self.app_stamp(app)
-        mirror = self._mirrors.get(app)
-        if mirror is None or mirror.stamp != stamp:
-            mirror = self._mirrors[app] = Mirror(stamp)
-        return mirror
+        return self._cache.find_app(app, self.app_stamp(app))
 
     def list_aggregates(
         self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
@@ -390,11 +349,11 @@ class SqliteHistory(HistoryFile):
         Read once, then kept up to date in memory while only this process records.
         """
         with self._lock:
-            mirror = self._current_mirror(app)
-            found = mirror.newest_aggregates(implementation, device, limit)
+            kept = self._cached_app(app)
+            found = kept.newest_aggregates(implementation, device, limit)
             if found is None:
                 found = self._read_aggregates(app, implementation, device, limit)
-                mirror.keep_aggregates(implementation, device, limit, found)
+                kept.keep_aggregates(implementation, device, limit, found)
             return found
 
     def _read_aggregates(
@@ -419,7 +378,7 @@ class SqliteHistory(HistoryFile):
     ) -> Aggregate | None:
         """The averages of one key. O(1) where they were read before, else O(log n)."""
         with self._lock:
-            known, found = self._current_mirror(app).known_aggregate(implementation, device, request, inputs)
+            known, found = self._cached_app(app).known_aggregate(implementation, device, request, inputs)
             if known:
                 return found
         rows = self._fetch_rows(
@@ -432,15 +391,15 @@ class SqliteHistory(HistoryFile):
         return made[0] if made else None
 
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
-        """The last ``limit`` completed runs in order of recording, oldest first. Mirrored as above."""
+        """The last ``limit`` completed runs in order of recording, oldest first. Cached as above."""
         if limit <= 0:
             return []
         with self._lock:
-            mirror = self._current_mirror(app)
-            runs = mirror.recent(implementation, device, limit)
+            kept = self._cached_app(app)
+            runs = kept.recent(implementation, device, limit)
             if runs is None:
                 runs = self._read_recent(app, implementation, device, limit)
-                mirror.keep_recent(implementation, device, limit, runs)
+                kept.keep_recent(implementation, device, limit, runs)
             return runs
 
     def _read_recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> list[Run]:
@@ -470,12 +429,12 @@ class SqliteHistory(HistoryFile):
         with self._lock:
             try:
                 self._notice_changes()
-                if self._total is None:
+                if self._cache.total is None:
                     (found,) = self._db.execute("SELECT coalesce(sum(completed), 0) FROM groups").fetchone()
-                    self._total = int(found)
+                    self._cache.total = int(found)
             except TROUBLE as error:
                 raise self._make_failure("read", error) from error
-            return self._total
+            return self._cache.total
 
     def latest_runs(self, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs of any app, in order of recording, oldest first.
@@ -486,14 +445,14 @@ class SqliteHistory(HistoryFile):
             return []
         with self._lock, self._explain_errors("read"):
             self._notice_changes()
-            kept = self._latest
+            kept = self._cache.latest
             if kept is None or (kept.maxlen or 0) < limit:
                 # The newest by id, of all apps, before the joins: a join first would read every run.
                 newest = "SELECT * FROM runs WHERE state = 0 ORDER BY id DESC LIMIT ?"
                 rows = self._db.execute(
                     f"SELECT {RUN_COLUMNS} FROM ({newest}) AS {RUN_TABLES} ORDER BY runs.id DESC", (limit,)
                 ).fetchall()
-                kept = self._latest = deque(reversed(self._convert_rows(run_of, rows)), maxlen=limit)
+                kept = self._cache.latest = deque(reversed(self._convert_rows(run_of, rows)), maxlen=limit)
             return list(kept)[-limit:]
 
     def runs(

@@ -96,7 +96,7 @@ class Preemption:
         return found
 
     def _fewest(self, job: Job, lower: Sequence[Placed], free: FreeCapacity) -> list[Placed]:
-        """The jobs that must leave for this one, which is then taken from ``free``; empty: none are enough."""
+        """The jobs that must leave for this one, then taken from ``free``; empty: none are enough."""
         order = sorted(lower, key=lambda one: (self._rank(one.job), -one.start_time, -one.job.index))
         for choice in job.choices:
             trial = free.copy()

@@ -1,17 +1,23 @@
-"""What one process has read of an app, carried forward run by run so that nothing is read twice."""
+"""The one cache of a history database: what this process has read, carried forward run by run.
+
+What this process records is added to what it has read, so that nothing is read twice; when another process
+has written, stamps and counts are read anew, and of an app what its new stamp shows to have changed.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from dovetail.history.base import Aggregate, Group, InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run, State
 
 _Place = tuple[str, DeviceClass]
+Stamp = tuple[tuple[int, int], ...]
+"""(id, changes) of every group of an app."""
 
 
-class Mirror:
+class AppCache:
     """Averages, newest runs and, once read, groups of one app, as of ``stamp``."""
 
     def __init__(self, stamp: Hashable) -> None:
@@ -79,3 +85,71 @@ class Mirror:
                     return
                 keys[key] = Aggregate(run.app, *place, *key)
             keys[key].add(run)
+
+
+class Cache:
+    """What a process has read of all apps; its owner reads what is missing, and puts it here.
+
+    ``stamps`` of apps, ``counts`` of completed runs by (app, implementation, class), their ``total``, and the
+    ``latest`` runs of any app. ``version`` grows with every change by this process or another.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.stamps: dict[str, Stamp] = {}
+        self.counts: dict[tuple[str, str, DeviceClass], int] = {}
+        self.total: int | None = None
+        self.latest: deque[Run] | None = None
+        self._apps: dict[str, AppCache] = {}
+        self._seen = -1
+
+    def notice_version(self, data_version: int) -> bool:
+        """Whether another process has written since the last time, by SQLite's ``data_version``.
+
+        What only a read can tell is dropped then; an app's part stays until its stamp differs.
+        """
+        if data_version == self._seen:
+            return False
+        # It moves when another connection commits, never for our own commits.
+        self.version += self._seen != -1
+        self._seen = data_version
+        self._drop_all_but_apps()
+        return True
+
+    def forget_all(self) -> None:
+        """Drop everything, after a change that is not carried forward."""
+        self.version += 1
+        self._apps.clear()
+        self._drop_all_but_apps()
+
+    def _drop_all_but_apps(self) -> None:
+        self.stamps.clear()
+        self.counts.clear()
+        self.total = self.latest = None
+
+    def find_app(self, app: str, stamp: Hashable) -> AppCache:
+        """What has been read of an app, if it has not changed since; else an empty one."""
+        found = self._apps.get(app)
+        if found is None or found.stamp != stamp:
+            found = self._apps[app] = AppCache(stamp)
+        return found
+
+    def carry_forward(
+        self, runs: Sequence[Run], before: Mapping[str, Stamp], after: Mapping[str, Stamp]
+    ) -> None:
+        """Add runs that this process has just recorded, with the stamps of their apps before and after."""
+        self.version += 1
+        self.stamps.update(after)
+        for run in runs:
+            completed = run.state is State.COMPLETED
+            if completed and self.total is not None:
+                self.total += 1
+            if completed and self.latest is not None:
+                self.latest.append(run)
+            place = (run.app, run.implementation, run.device_class)
+            if place in self.counts:
+                self.counts[place] += completed
+            app = self._apps.get(run.app)
+            # ``before`` for the first run of an app in this batch, ``after`` for its others.
+            if app is not None and app.stamp in (before[run.app], after[run.app]):
+                app.add(run, after[run.app])
