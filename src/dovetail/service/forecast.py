@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +13,8 @@ from typing import Any
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.model import JobId, Seconds
+
+log = logging.getLogger(__name__)
 
 GAP: Seconds = 1.0
 """Between two forecasts, at least; and so many times as long as the last one took."""
@@ -22,6 +25,8 @@ BEGINS: Seconds = 10.0
 """That the start of its process may take on a busy machine."""
 LONGEST = 64 << 20
 PATIENCE: Seconds = 300.0
+PAUSE: Seconds = 10.0
+"""After a forecast that failed, until the next attempt, however much has happened."""
 UNKNOWN_SPAN = (None, None, None, None)
 
 
@@ -39,6 +44,8 @@ class Forecast:
         self._at: Seconds | None = None  # of the loop's clock
         self._seen = -1
         self._took: Seconds = 0.0
+        self._failed_at: Seconds | None = None
+        self._failure = ""
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -67,19 +74,31 @@ class Forecast:
         # A forecast may take a fifth of the time at most, however often clients look.
         enough = 0.0 if self._took < patience else max(GAP, SHARE * self._took)
         fresh = self._at is not None and now - self._at < enough
+        if self._failed_at is not None:
+            # Readers may have the patience for a new one; what fails must not be made again at every look.
+            fresh = now - self._failed_at < max(PAUSE, enough)
         # Nothing has changed since the last one: it still holds.
         if self._task is None and not fresh and self._seen != self._changes():
             self._task = asyncio.create_task(self._renew_forecast())
 
     async def wait(self, patience: Seconds) -> None:
-        """Have a new one if that can be had within so many seconds, and those that its process may need.
+        """Have one of all that has happened so far, if that can be had within so many seconds.
 
-        The first look after a while starts that process, which is no reason to show what was.
+        And those that its process may need: the first look after a while starts it, which is no reason to
+        show what was. One that is being made began before the look, and may not know what has happened since:
+        another one follows it.
         """
+        wanted = self._changes()
         self.request_forecast(patience)
-        if self._task is not None and patience > 0:
-            begins = self._process is None or self._process.returncode is not None
-            await asyncio.wait({self._task}, timeout=patience + (BEGINS if begins else 0.0))
+        if patience <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        begins = self._process is None or self._process.returncode is not None
+        until = loop.time() + patience + (BEGINS if begins else 0.0)
+        while self._task is not None and (left := until - loop.time()) > 0:
+            await asyncio.wait({self._task}, timeout=left)
+            if self._seen < wanted:
+                self.request_forecast(patience)
 
     async def _renew_forecast(self) -> None:
         loop = asyncio.get_running_loop()
@@ -87,18 +106,27 @@ class Forecast:
         began, seen = loop.time(), self._changes()
         try:
             found = await self.ask({})
-        except (
-            DovetailError,
-            OSError,
-        ):  # there is none now; `whatif`, which needs it, gets the error itself
-            found = {"jobs": {}, "unknown": 0}
+            jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
+            self._jobs, self._spans, self._unknown = jobs, found.get("spans", {}), found["unknown"]
+            self._at, self._seen = began, seen
+            self._failed_at, self._failure = None, ""
+        except (DovetailError, OSError) as error:
+            # There is none now; `whatif`, which needs it, gets the error itself.
+            if str(error) != self._failure:
+                log.warning("there is no forecast of the queue: %s", error)
+            self._note_failure(str(error))
+        except Exception:
+            # Of a task that is not awaited an error would be lost.
+            log.exception("there is no forecast of the queue, by a mistake in Dovetail")
+            self._note_failure("")
         finally:
             self._task = None
-        self._jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
-        self._spans = found.get("spans", {})
-        self._unknown = found["unknown"]
-        # Also of a failed one, so that an error does not start a new attempt at every look.
-        self._at, self._seen = began, seen
+
+    def _note_failure(self, reason: str) -> None:
+        """No forecast is better than an old one; the next look after a pause tries again."""
+        self._jobs, self._spans, self._unknown = {}, {}, 0
+        self._at, self._seen = None, -1
+        self._failed_at, self._failure = asyncio.get_running_loop().time(), reason
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """One question to the process beside. Raises `InputError`, `DovetailError`."""
