@@ -96,12 +96,12 @@ class JobSpec:
         "in a file by default APP-1, APP-2 …; with count ID-1, ID-2 …", python=False, becomes="Job.id",
     )
     name: str | None = _spec_field(
-        kinds.TEXT, "For people.", "NAME", "--name -J", at=_JOBS,
+        kinds.TEXT, "Display name.", "NAME", "--name -J", at=_JOBS,
         lines="-J --job-name --name", about="for people; default: the name of the app", becomes="Job.name",
     )
     # `name` is what people read, `app` what run times are learned under: a new name does not lose them.
     app: str | None = _spec_field(
-        kinds.NAME, "Name the app of plain commands.", "NAME", at="run, submit, explain, map",
+        kinds.NAME, "Name under which run times are learned.", "NAME", at="run, submit, explain, map",
         lines="--app", about="an app that is described beside the jobs, or the name to be known by",
         becomes="App.name",
     )
@@ -114,7 +114,7 @@ class JobSpec:
         python=False, becomes="Command.argv",
     )
     on: Sequence[str] = _spec_field(
-        kinds.KINDS, "Devices on which plain commands may run, e.g. cpu,gpu.", "KINDS", at=_LISTS,
+        kinds.KINDS, "Kinds of devices that may run it, e.g. cpu,gpu.", "KINDS", at=_LISTS,
         lines="--on", default=[], about="kinds for `command`; default: cpu", becomes="Implementation.kind",
     )
     script: str | None = _spec_field(
@@ -127,7 +127,8 @@ class JobSpec:
     # Absent differs from empty: a command with inputs, be they none, is a template whose braces are filled;
     # one without is taken as it is written.
     inputs: Mapping[str, float | str] | None = _spec_field(
-        kinds.INPUTS, "A feature; fills {NAME} in --cpu and --gpu.", "NAME=VALUE", "--input", at=_JOBS,
+        kinds.INPUTS, "Feature that run times depend on; fills {NAME} in commands.", "NAME=VALUE", "--input",
+        at=_JOBS,
         lines="--input",
         default={}, absent=None, about="features of the prediction; they fill placeholders of commands",
         becomes="Job.inputs",
@@ -180,12 +181,12 @@ class JobSpec:
     # -- what it needs
 
     cpus: int | str | None = _spec_field(
-        kinds.CPUS, "CPUs of a plain command. Default: 1.", "N|all", "--cpus -c", at=_LISTS,
+        kinds.CPUS, "CPUs per node. Default: 1.", "N|all", "--cpus -c", at=_LISTS,
         lines="-c --cpus-per-task --cpus", about="a node; default 1 for a plain command on CPUs",
         becomes="Request.cpus",
     )
     gpus: float | str | None = _spec_field(
-        kinds.DEVICES, "Devices a node; below 1 shares one; auto: learned.", "N|auto", "--gpus -G",
+        kinds.DEVICES, "GPUs per node; 0.5 shares one; auto shares where that pays.", "N|auto", "--gpus -G",
         at=_JOBS, lines="-G --gpus --gpus-per-node --gres",
         about="devices a node; below 1 shares one; auto: one, beside another where that pays; default 1",
         becomes="Request.devices",
@@ -193,51 +194,54 @@ class JobSpec:
     # `--mem` is Slurm's word, but a number without a unit is bytes here and megabytes there:
     # `dovetail.workloads.batch` converts what a #SBATCH line gives.
     memory: int | str | None = _spec_field(
-        kinds.SIZE_OR_AUTO, "A node, e.g. 8GB; beyond it the job is ended.", "SIZE|auto", "--memory --mem",
+        kinds.SIZE_OR_AUTO, "Memory per node, e.g. 8GB; a job that uses more is killed.", "SIZE|auto",
+        "--memory --mem",
         at=_JOBS, lines="--memory --mem",
         about="bytes a node, beyond which the job is ended; auto: learned", becomes="Request.memory",
     )
     gpu_memory: int | str | None = _spec_field(
-        kinds.SIZE_OR_AUTO, "On each device, which others may then share.", "SIZE|auto", "--gpu-mem",
+        kinds.SIZE_OR_AUTO, "Memory on each GPU, e.g. 6GB; other jobs may use the rest.", "SIZE|auto",
+        "--gpu-mem",
         at=_JOBS, lines="--gpu-mem",
         about="bytes on each device, which others may then share; auto: learned",
         becomes="Request.gpu_memory",
     )
     retry_memory: str | float = _spec_field(
-        kinds.RETRY_MEMORY, "After a kill for memory it starts again with more.", "learned|FACTOR|no",
+        kinds.RETRY_MEMORY, "Retry a job killed for memory with more.", "learned|FACTOR|no",
         at=_JOBS, lines="--retry-memory", default="learned",
         about="after a kill for memory it starts again with: learned, a factor of before, or no",
         becomes="Sizing.retry",
     )
     kill_risk: float | None = _spec_field(
-        kinds.real("a probability", most=1.0), "With --mem auto: the largest chance of a kill; default 0.05.",
+        kinds.real("a probability", most=1.0), "Accept this chance of a kill with --mem auto. Default: 0.05.",
         "P", at=_JOBS, lines="--kill-risk",
         about="with memory auto: the largest probability of a kill; default 0.05", becomes="Sizing.risk",
     )
     models: Sequence[str] = _spec_field(
-        kinds.KINDS, "Models of devices that will do, e.g. a100.", "MODELS", at=_JOBS, lines="--models",
+        kinds.KINDS, "Run only on devices of these models, e.g. a100.", "MODELS", at=_JOBS, lines="--models",
         default=[], about="models of devices that will do, or words of their names",
         becomes="Request.models",
     )
     exclusive: bool = _spec_field(
-        kinds.FLAG, "All CPUs of its nodes.", at=_JOBS, lines="--exclusive", default=False,
+        kinds.FLAG, "Take all CPUs of the job's nodes.", at=_JOBS, lines="--exclusive", default=False,
         about="it has all CPUs of its nodes, whatever it runs on", becomes="Request.cpus",
     )
     # `absent` is no 1: a template or a script may give a number of its own, which a default would cover.
     nodes: int | None = _spec_field(
-        kinds.whole(1, MOST_NODES), "Nodes of a gang.", "N", "--nodes -N", at=_JOBS,
+        kinds.whole(1, MOST_NODES), "Number of nodes.", "N", "--nodes -N", at=_JOBS,
         lines="-N --nodes", default=1, absent=None, becomes="Job.nodes",
     )
     walltime: float | None = _spec_field(
-        kinds.duration(above=True), "A limit, not an estimate.", DURATION, "--walltime --time -t", at=_JOBS,
+        kinds.duration(above=True), "Time limit, e.g. 1h30m; a job that runs longer is killed.", DURATION,
+        "--walltime --time -t", at=_JOBS,
         lines="-t --walltime --time", about="seconds; a limit, not an estimate", becomes="Job.walltime",
     )
     partition: str | None = _spec_field(
-        kinds.NAME, "Of the nodes.", "NAME", "--partition -p", at=_JOBS,
+        kinds.NAME, "Run only on nodes of this partition.", "NAME", "--partition -p", at=_JOBS,
         lines="-p --partition", about="of the nodes", becomes="Request.partition",
     )
     batch_options: Sequence[str] = _spec_field(
-        kinds.OPTIONS, "Passed to the batch system that runs the job (slurm-queue: sbatch).", "OPTION",
+        kinds.OPTIONS, "Pass an option to the batch system (slurm-queue: sbatch).", "OPTION",
         "--slurm", at=_JOBS, lines="--slurm", default=[], http="sbatch", file="slurm",
         about="options for sbatch, where jobs go to Slurm's queue", becomes="Job.batch_options",
     )
@@ -246,17 +250,19 @@ class JobSpec:
 
     # Files allow higher ones than the service: traces carry priorities of their own schedulers.
     priority: float = _spec_field(
-        kinds.within(MOST_PRIORITY), "Higher first; above 0 for the owner.", "N", at=_JOBS,
+        kinds.within(MOST_PRIORITY), "Start before jobs of lower priority; above 0: owner only.", "N",
+        at=_JOBS,
         lines="--priority", default=0, file_kind=kinds.real("a number", most=HIGHEST_PRIORITY),
         about="higher first", becomes="Job.priority",
     )
     nice: int = _spec_field(
-        kinds.whole(0, MOST_NICE), "Behind one's own jobs of lower N, at equal priority.", "N", at=_JOBS,
+        kinds.whole(0, MOST_NICE), "Start after your own jobs of lower N, at equal priority.", "N", at=_JOBS,
         lines="--nice", default=0, about="behind jobs of the same user that have a lower one",
         becomes=JOB_OPTIONS,
     )
     depends: Sequence[str] = _spec_field(
-        kinds.DEPENDS, "afterok:JOB, afternotok:JOB, afterany:JOB, after:JOB[+MINUTES], aftercorr:JOB or "
+        kinds.DEPENDS,
+        "Wait for jobs: afterok:JOB, afternotok:, afterany:, after:JOB[+MINUTES], aftercorr:JOB, "
         "singleton.", "WHEN", "--depends -d", at=_JOBS, lines="-d --depends --dependency", default=[],
         about="afterok:JOB, afternotok:JOB, afterany:JOB, after:JOB[+MINUTES] or aftercorr:JOB; "
         "of those with ? before them one is enough", becomes="Job.depends",
@@ -265,37 +271,37 @@ class JobSpec:
         kinds.FLAG, default=False, about="at most one of this name and user at once", becomes="Job.throttles"
     )
     array: str | None = _spec_field(
-        kinds.TEXT, "A job for each index; %2: two at once.", "0-9[%2]", "--array -a", at=_JOBS,
+        kinds.TEXT, "Run one job per index; %2: two at once.", "0-9[%2]", "--array -a", at=_JOBS,
         lines="-a --array", about="indices such as 0-9 or 1,3,5; 0-9%2: two at once", becomes="Job.id",
     )
     # No key of files: a file is read again by `explain` and `simulate`, for which a date means nothing.
     begin: float | None = _spec_field(
-        kinds.MOMENT, "Start then or later: 16:00, now+1hour, 2030-01-20T12:34.", "TIME", "--begin -b",
+        kinds.MOMENT, "Start no earlier: 16:00, now+1hour, 2030-01-20T12:34.", "TIME", "--begin -b",
         at=_JOBS, lines="-b --begin", file=False,
         about="start then or later: seconds since 1970, or 16:00, now+1hour, a date", becomes="Job.begin",
     )
     every: float | None = _spec_field(
-        kinds.duration(above=True), "Run it again, so long after each start; one at a time.", DURATION,
+        kinds.duration(above=True), "Run it again this long after each start; one at a time.", DURATION,
         at="submit", lines="--every", file=False,
         about="seconds from one start to the next, one run at a time, until it is cancelled",
         becomes=JOB_OPTIONS,
     )
     hold: bool = _spec_field(
-        kinds.FLAG, "Wait until released.", flags="--hold -H", at="submit",
+        kinds.FLAG, "Wait until `dovetail release`.", flags="--hold -H", at="submit",
         lines="-H --hold", default=False, file=False, about="wait until released", becomes="Submitted.held",
     )
     retries: int = _spec_field(
-        kinds.whole(0, MOST_RETRIES), "Starts again after failures.", "N", at=_JOBS,
+        kinds.whole(0, MOST_RETRIES), "Retry a failed job up to N times.", "N", at=_JOBS,
         lines="--retries", default=0, about="how often it may start again after a failure",
         becomes="Job.retries",
     )
     restartable: bool = _spec_field(
-        kinds.FLAG, "A run that was cut short may begin again.", at=_JOBS,
+        kinds.FLAG, "Restart a job that was interrupted.", at=_JOBS,
         lines="--requeue --restartable", default=False, about="a run that was cut short may begin again",
         becomes="App.restartable",
     )
     signal: str | None = _spec_field(
-        kinds.TEXT, "Sent so long before the walltime, e.g. USR1@60.", "SIG@SECONDS", at=_JOBS,
+        kinds.TEXT, "Send a signal before the time limit, e.g. USR1@60 (seconds).", "SIG@SECONDS", at=_JOBS,
         lines="--signal", about="SIGNAL@SECONDS before the walltime, e.g. USR1@60; B:USR1@60: to its first "
         "process alone, S:USR1@60: to all others", becomes="Launch.signal",
     )
@@ -303,25 +309,28 @@ class JobSpec:
     # -- where it runs and writes
 
     folder: str | None = _spec_field(
-        kinds.TEXT, "Default: this one.", "FOLDER", "--chdir -D", at=_JOBS, lines="-D --chdir",
+        kinds.TEXT, "Run in this folder. Default: the current one.", "FOLDER", "--chdir -D", at=_JOBS,
+        lines="-D --chdir",
         about="where it runs, seen from the folder of who submits", becomes="Launch.folder",
     )
     stdout: str | None = _spec_field(
-        kinds.TEXT, "%j: id, %A: number, %a: index, %x: name.", "FILE", "--output -o", at=_JOBS,
+        kinds.TEXT, "Write output there; %j: id, %A: number, %a: index, %x: name.", "FILE", "--output -o",
+        at=_JOBS,
         lines="-o --output",
         about="a path from the folder; %j the job's id, %A the array's, %a the index, %x name",
         becomes="Launch.stdout",
     )
     stderr: str | None = _spec_field(
-        kinds.TEXT, "As --output.", "FILE", "--error -e", at=_JOBS,
+        kinds.TEXT, "Write standard error there; pattern as for --output.", "FILE", "--error -e", at=_JOBS,
         lines="-e --error", about="default: as stdout where that is given", becomes="Launch.stderr",
     )
     stdin: str | None = _spec_field(
-        kinds.TEXT, "File that the job reads; pattern as for --output.", "FILE", at=_JOBS, lines="--stdin",
+        kinds.TEXT, "Read standard input from there; pattern as for --output.", "FILE", at=_JOBS,
+        lines="--stdin",
         about="a path from the folder that it reads, a pattern as stdout", becomes="Launch.stdin",
     )
     append: bool = _spec_field(
-        kinds.FLAG, "Add to files of output that are there.", at=_JOBS, lines="--append", default=False,
+        kinds.FLAG, "Append to output files that exist.", at=_JOBS, lines="--append", default=False,
         about="its output is added to files that are there", becomes="Launch.append",
     )
     comment: str | None = _spec_field(
@@ -341,7 +350,7 @@ class JobSpec:
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
     mail_type: str | None = _spec_field(
-        kinds.MAIL, "Mail at these events: BEGIN, END, FAIL, REQUEUE, ALL ….", "EVENT", at="submit",
+        kinds.MAIL, "Send mail at these events: BEGIN, END, FAIL, REQUEUE, ALL ….", "EVENT", at="submit",
         lines="--mail-type", about="events of which mail is sent, where the service has a command for it",
         becomes=JOB_OPTIONS,
     )
@@ -350,7 +359,7 @@ class JobSpec:
         about="recipient of the mail; default: the submitter", becomes=JOB_OPTIONS,
     )
     notify: str | None = _spec_field(
-        kinds.TEXT, "Gets the job as JSON when it begins, ends or fails.", "COMMAND|URL", at="submit",
+        kinds.TEXT, "Send the job as JSON there when it begins, ends or fails.", "COMMAND|URL", at="submit",
         lines="--notify",
         about="a command or an address that gets the job as JSON when it begins, ends or fails",
         becomes=JOB_OPTIONS,
@@ -384,10 +393,10 @@ SPEC: tuple[Option, ...] = tuple(_name_option(one.name, one.metadata["option"]) 
 """The options of the fields, in their order."""
 SHORTHANDS: tuple[Option, ...] = (
     Option(
-        "cpu", "What runs on CPUs.", "COMMAND", at=_JOBS, kind=kinds.ARGV, becomes="JobSpec.implementations"
+        "cpu", "Command for CPUs.", "COMMAND", at=_JOBS, kind=kinds.ARGV, becomes="JobSpec.implementations"
     ),
     Option(
-        "gpu", "What runs on a GPU.", "COMMAND", at=_JOBS, kind=kinds.ARGV, becomes="JobSpec.implementations"
+        "gpu", "Command for a GPU.", "COMMAND", at=_JOBS, kind=kinds.ARGV, becomes="JobSpec.implementations"
     ),
     Option(
         "each", "Repeat commands for each value of {NAME}: lr=0.1,0.01 or seed=1..5; repeatable.",
