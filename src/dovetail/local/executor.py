@@ -29,6 +29,7 @@ from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.local.claims import Claims
 from dovetail.local.discovery import discover_cluster
+from dovetail.local.mps import MpsDaemons
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 from dovetail.process import cgroups
 from dovetail.process.environment import cores_of, driver_names
@@ -113,6 +114,7 @@ class MachineExecutor(SupervisedExecutor):
         self._pids: dict[int, JobId] = {}
         self._last_end = ""  # uid of the job whose end came last
         self.claims = Claims(self.run_uid)
+        self._mps = MpsDaemons(self.run_uid, cluster, self._environ)
         self._log = self._take_over() if resume else self._create_log()
 
     # --- what differs from one executor with supervisors to the next --------------------------------
@@ -136,6 +138,7 @@ class MachineExecutor(SupervisedExecutor):
             else:
                 if self._process is not None:
                     self._process.wait()
+        await self._mps.close() if not link.requests else self._mps.leave()
         # Where a job would not end, its units stay claimed: the supervisor has inherited the lock.
         self.claims.close() if not link.requests else self.claims.leave()
         os.close(self._log)
@@ -146,8 +149,29 @@ class MachineExecutor(SupervisedExecutor):
             self._closing = self._closed = True
             self._link.detach()
             self._news.set()
+            self._mps.leave()
             self.claims.leave()
             os.close(self._log)
+
+    async def launch(self, placed: Placed) -> None:
+        """As `SupervisedExecutor.launch`, after the daemon that shares out the job's device runs."""
+        if not self._closing:
+            await self._mps.prepare(placed)
+        try:
+            self._launch_job(placed, ())
+        finally:
+            if placed.job.id not in self._running:  # it could not be requested
+                self._mps.note_end(placed.job.id)
+
+    def _of_this_job(self, placed: Placed) -> dict[str, Any]:
+        found = super()._of_this_job(placed)
+        shared = self._mps.variables(placed)
+        return {**found, "vars": {**found.get("vars", {}), **shared}} if shared else found
+
+    def _runs_no_more(self, request: dict[str, Any]) -> JobId:
+        job = super()._runs_no_more(request)
+        self._mps.note_end(job)
+        return job
 
     # --- beside the protocol ----------------------------------------------------------------------
 
@@ -309,6 +333,7 @@ class MachineExecutor(SupervisedExecutor):
         self._link.first_setup = log.next_number
         self._outputs.take_up_names(log)
         found = self.left_behind = self._sort_out(log, fd)
+        self._mps.take_up(self._running)
         _log.info(
             "run %s is taken over: %d jobs run on, %d have ended, %d are lost",
             *(self.run_uid, len(found.running), len(found.ended), len(found.unknown)),
@@ -395,11 +420,14 @@ class MachineExecutor(SupervisedExecutor):
         self._link.connect_socket(ours)
 
     def _claim_descriptors(self) -> Sequence[int]:
-        """What keeps our claims while the supervisor lives; nothing where claims cannot be written."""
+        """What keeps our claims, and our MPS daemons, while the supervisor lives.
+
+        Of claims nothing where they cannot be written.
+        """
         try:
-            return (self.claims.inheritable_descriptor,)
+            return (self.claims.inheritable_descriptor, *self._mps.inheritable_descriptors)
         except OSError:
-            return ()
+            return self._mps.inheritable_descriptors
 
     def _attach_to_loop(self) -> None:
         """Start a supervisor if there is none (yet, or any more) and listen to it in the loop that runs."""
@@ -474,10 +502,12 @@ class LocalExecutor(MachineExecutor):
 
     async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
         """`launch` as soon as these jobs have ended: the supervisor starts it without another request."""
+        await self._mps.prepare(placed)
         try:
             self._launch_job(placed, after)
         finally:
             if placed.job.id not in self._running:  # it could not be requested
+                self._mps.note_end(placed.job.id)
                 self._never.drop_job(
                     placed.job.id, self._never.replacements_of(after, self._running.__contains__)
                 )

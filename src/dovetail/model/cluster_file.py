@@ -50,6 +50,11 @@ class DeviceEntry(Entry):
         default=None, description="bytes of each device's own memory; default: not limited", gt=0
     )
     count: Count = Field(default=1, description="number of devices")
+    mps: bool = Field(
+        default=False,
+        strict=True,
+        description="jobs that share such a device of this machine do so through a daemon of NVIDIA's MPS",
+    )
 
 
 class NodeEntry(Entry):
@@ -170,12 +175,14 @@ def _read_node(name: str, entry: NodeEntry, where: str) -> Node:
     devices: list[Device] = []
     counted: Counter[str] = Counter()
 
-    def add_devices(kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int) -> None:
+    def add_devices(
+        kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int, mps: bool = False
+    ) -> None:
         # Cores are shared out in their order: device k gets the k-th part.
         share = len(hosts) // count
         for k in range(count):
             cores = hosts[k * share : (k + 1) * share]
-            devices.append(Device(kind, model, counted[kind], cores, memory=memory))
+            devices.append(Device(kind, model, counted[kind], cores, memory=memory, mps=mps))
             counted[kind] += 1
 
     if entry.gpus:
@@ -193,7 +200,7 @@ def _read_node(name: str, entry: NodeEntry, where: str) -> Node:
                 "expected the same number for each",
                 where=place,
             )
-        add_devices(device.kind, device.model, tuple(device.cores), device.memory, device.count)
+        add_devices(device.kind, device.model, tuple(device.cores), device.memory, device.count, device.mps)
     hosts = [core for device in entry.devices for core in device.cores]
     _check_unique(hosts, "devices: cores", where)
     given = set(hosts)
@@ -261,7 +268,8 @@ def _node_entry(node: Node) -> dict[str, Any]:
     hosts = [core for device in node.devices for core in device.cores]
     cores = sorted({*node.cores, *hosts})
     alike = groupby(
-        node.devices, key=lambda device: (device.kind, device.model, device.memory or 0, len(device.cores))
+        node.devices,
+        key=lambda device: (device.kind, device.model, device.memory or 0, len(device.cores), device.mps),
     )
     # A count is shorter, and means the same on any machine.
     plain = cores == list(range(len(cores)))
@@ -275,4 +283,5 @@ def _device_entry(devices: Sequence[Device]) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
     content["cores"] = [core for device in devices for core in device.cores]
     content["memory"] = devices[0].memory
+    content["mps"] = devices[0].mps
     return {field: value for field, value in content.items() if value} | {"count": len(devices)}

@@ -63,7 +63,8 @@ class Device:
     ``amd:1``); other devices are known to programs by their place among those of one maker. ``memory`` is
     its own memory in bytes (``None``: not limited). ``near`` are cores of the pool on its NUMA node: they are
     preferred for its host threads (empty: all are alike). ``links`` are pairs of another device's index on
-    the node and how close it is: `NVLINK` or `SWITCH`.
+    the node and how close it is: `NVLINK` or `SWITCH`. ``mps``: on this machine jobs share it
+    through NVIDIA's MPS.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Device:
     memory: int | None = None
     near: tuple[int, ...] = ()
     links: tuple[tuple[int, int], ...] = ()
+    mps: bool = False
 
     @property
     def name(self) -> str:

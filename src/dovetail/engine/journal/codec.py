@@ -209,7 +209,7 @@ def _node_names(data: Json) -> Sequence[str]:
 def _encode_device(device: Device) -> Json:
     """A device; of what only some have, what it has."""
     whole = _encode_as_mapping(device)
-    return {name: value for name, value in whole.items() if value or name not in ("near", "links")}
+    return {name: value for name, value in whole.items() if value or name not in ("near", "links", "mps")}
 
 
 def _node_from(data: Json) -> Node:
