@@ -26,7 +26,15 @@ from dovetail.cli import completing
 from dovetail.cli.usage import read_choice
 from dovetail.errors import InputError
 from dovetail.files.streams import print_note
-from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
+from dovetail.files.units import (
+    DURATION,
+    SIZE,
+    bytes_given,
+    seconds_given,
+    seconds_of,
+    spell_duration,
+    spell_size,
+)
 from dovetail.spec import option as units
 from dovetail.spec.commands import option_of, options_of
 from dovetail.spec.jobs import PartialSpec, read_texts
@@ -100,10 +108,16 @@ def _as_written(option: Option) -> Any:
     return list[str] | None if option.kind is not None and option.kind.many else str | None
 
 
+_SPELT = {units.DURATION: spell_duration, units.SIZE: spell_size}
+
+
 def _make_parameter(option: Option, kind: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.required else option.default
     if option.kind is not None or (default is None and kind is bool):
         default = False if kind is bool else None  # of a job only what was given is sent
+    # As a person would write it: help shows it so, and it is read as what is given.
+    if option.value in _SPELT and isinstance(default, int | float) and default:
+        default = _SPELT[option.value](default)
     about = declare_option(option, kind)
     inner = next((one for one in get_args(kind) if get_origin(one) is list), kind)
     # A list of fixed words is read by our own parser, as typer has none for it.
@@ -124,6 +138,8 @@ def declare_option(option: Option, kind: Any) -> Any:
         more["autocompletion"] = getattr(completing, option.complete)
     if option.positional:
         return typer.Argument(**more)
+    if option.value in _SPELT and option.default == 0:
+        more["show_default"] = False  # it stands for what the help names
     numbers = {int, int | None, float, float | None}
     if kind in numbers and option.value == units.DURATION:
         more["parser"] = partial(seconds_given, where=option.spellings[0], above_zero=option.above)

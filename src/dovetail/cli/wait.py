@@ -90,7 +90,7 @@ def cancel(jobs: list[str], signal: str | None, at: str | None, as_json: bool) -
     return _show_answer(found, "Cancelled" if signal is None else "Signalled", as_json=as_json)
 
 
-hold = _make_action("hold", "Held", "Keep waiting jobs back.")
+hold = _make_action("hold", "Held", "Hold waiting jobs.")
 release = _make_action("release", "Released", "Let jobs go that were held back.")
 
 
@@ -130,7 +130,7 @@ def paused_words(paused: Sequence[str]) -> str:
 
 
 pause = _make_queue_action("pause", "Pause the queue: jobs that wait go on waiting, those that run go on.")
-resume = _make_queue_action("resume", "Have jobs start again after a pause.")
+resume = _make_queue_action("resume", "Start jobs again after a pause.")
 
 
 @opt.takes_options("wait")

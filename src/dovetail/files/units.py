@@ -99,6 +99,28 @@ def bytes_of(text: str) -> float:
     return found
 
 
+def spell_duration(seconds: float) -> str:
+    """A round duration in its largest whole unit, as `seconds_of` reads it.
+
+    >>> spell_duration(7776000), spell_duration(5400), spell_duration(0.5)
+    ('90d', '90m', '500ms')
+    """
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    unit = next(unit for unit in ("d", "h", "m", "s") if unit == "s" or seconds % _SECONDS[unit] == 0)
+    return f"{seconds / _SECONDS[unit]:g}{unit}"
+
+
+def spell_size(size: float) -> str:
+    """A round number of bytes in its largest whole unit, as `bytes_of` reads it.
+
+    >>> spell_size(8_000_000), spell_size(10)
+    ('8MB', '10B')
+    """
+    power = next(power for power in (4, 3, 2, 1, 0) if size % 1000**power == 0)
+    return f"{size / 1000**power:g}{' KMGT'[power].strip()}B"
+
+
 def seconds_given(value: float | str, where: str, *, above_zero: bool = False) -> float:
     """Seconds given as a number or as a duration; raises `InputError` which begins with ``where``.
 

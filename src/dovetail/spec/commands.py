@@ -339,7 +339,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("log_level", "Log level: debug, info, warning or error.", default="info"),
         Option("log_format", "Log format: text, or json for a collector.", default="text"),
         Option("new", "Start with an empty queue where the ledger is lost."),
-        Option("drain", "Tell the running service to start no more jobs, and to end."),
+        Option("drain", "Stop starting jobs, and end the running service when none runs."),
         Option("stop", "Stop the running service; its jobs run on for the next one."),
     ),
     "info": (Option("job", "Jobs, as in queue. Default: the service itself.", "[JOB]", positional=True),),

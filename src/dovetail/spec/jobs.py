@@ -334,19 +334,19 @@ class JobSpec:
         about="its output is added to files that are there", becomes="Launch.append",
     )
     comment: str | None = _spec_field(
-        kinds.TEXT, "Kept with the job, and shown.", "TEXT", at=_JOBS, lines="--comment",
+        kinds.TEXT, "Comment to keep with the job and show.", "TEXT", at=_JOBS, lines="--comment",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
     account: str | None = _spec_field(
-        kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--account",
+        kinds.TEXT, "Account to keep with the job and show.", "NAME", at=_JOBS, lines="--account",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
     qos: str | None = _spec_field(
-        kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--qos",
+        kinds.TEXT, "Quality of service to keep with the job and show.", "NAME", at=_JOBS, lines="--qos",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
     wckey: str | None = _spec_field(
-        kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--wckey",
+        kinds.TEXT, "Workload key to keep with the job and show.", "NAME", at=_JOBS, lines="--wckey",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
     mail_type: str | None = _spec_field(

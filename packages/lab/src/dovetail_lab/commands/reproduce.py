@@ -41,10 +41,10 @@ class _Studies(LazyGroup):
 
 
 reproduce = typer.Typer(
-    help="Set the papers' figures beside ours.", no_args_is_help=True, cls=_Studies, rich_markup_mode=None
+    help="Reproduce the papers' figures.", no_args_is_help=True, cls=_Studies, rich_markup_mode=None
 )
 
 
 @reproduce.callback()
 def _group() -> None:
-    """Set the papers' figures beside ours."""
+    """Reproduce the papers' figures."""
