@@ -8,33 +8,34 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 from borrowing import ROWS, Row, begun, jobs
+from carried_programs import SUPPORT, build_library, carrying_environment
 from dovetail_command import load
 from queues import processes_of
 from waiting import until
 
-from dovetail.errors import InputError
+from dovetail.errors import ExecutorError, InputError
 from dovetail.testing.builders import full
 from dovetail.testing.processes import is_running
 from dovetail_remote.lending import carriers
+from dovetail_remote.lending.carried import HERE, accepts_connections, refuse_exposed
 from dovetail_remote.lending.carriers import LUPINE, Endpoint, exposed_address, own_addresses, read_carrier
+from dovetail_remote.lending.keeper import specify_keeper
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
-SUPPORT = Path(__file__).parents[1] / "support" / "carrier"
 CLUSTER = """
 [[node]]
 name = "a"
@@ -45,80 +46,22 @@ name = "b"
 cores = [1]
 gpus = 1
 """
-PROGRAM = '''
-"""Knows CUDA and nothing of Dovetail: bytes to each borrowed device and back, so many times."""
-import ctypes, json, os, sys, time
-
-steps, out = int(sys.argv[1]), sys.argv[2]
-cuda = ctypes.CDLL("libcuda.so.1")
-cuda.cuMemcpyHtoD_v2.argtypes = [ctypes.c_uint64, ctypes.c_char_p, ctypes.c_size_t]
-cuda.cuMemcpyDtoH_v2.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_size_t]
-if cuda.cuInit(0):
-    sys.exit("no server")
-count = ctypes.c_int()
-cuda.cuDeviceGetCount(ctypes.byref(count))
-names = []
-for d in range(count.value):
-    name = ctypes.create_string_buffer(256)
-    cuda.cuDeviceGetName(name, 256, d)
-    names.append(name.value.decode())
-open(out + ".began", "w").close()
-for k in range(steps):
-    for d, name in enumerate(names):
-        if name.startswith("own"):
-            continue
-        cuda.cuCtxSetCurrent(ctypes.c_void_p(d + 1))
-        address, data, back = ctypes.c_uint64(), bytes([k % 256]) * 1000, ctypes.create_string_buffer(1000)
-        if cuda.cuMemAlloc_v2(ctypes.byref(address), 1000) or cuda.cuMemcpyHtoD_v2(address, data, 1000):
-            sys.exit("the server is gone")
-        if cuda.cuMemcpyDtoH_v2(back, address, 1000) or back.raw != data:
-            sys.exit("other bytes came back")
-    time.sleep(0.02)
-for _ in range(3000 if out == "long.json" else 0):  # on a busy machine the wide one may begin late
-    if os.path.exists("wide.json.began"):
-        break
-    time.sleep(0.02)
-said = {n: os.environ.get(n) for n in ("LUPINE_SERVER", "LUPINE_DISABLE_LOCAL", "CUDA_VISIBLE_DEVICES")}
-with open(out, "w") as file:
-    json.dump({"names": names, **said}, file)
-'''
 LENT = ("--cluster", "cluster.toml", "--executor", "lent?lend=lupine")
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the client library."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler is here, for a client library")
-    folder = tmp_path_factory.mktemp("carrier")
-    out = folder / "libcuda.so.1"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(out), str(SUPPORT / "libcuda.c")],
-        check=True,
-    )
-    return folder
+    return build_library(tmp_path_factory.mktemp("carrier"))
 
 
 @pytest.fixture
 def folder(
     tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> Path:
-    (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "cluster.toml").write_text(CLUSTER)
     (tmp_path / "jobs.toml").write_text(jobs(ROWS))
-    (tmp_path / "bin").mkdir()
-    server = tmp_path / "bin" / "lupine_driver_server"
-    server.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SUPPORT / "server.py"}"\n')
-    server.chmod(0o755)
-    path = f"{server.parent}{os.pathsep}{os.environ['PATH']}"
-    (tmp_path / "driver").mkdir()  # what a node with a GPU has of its own
-    shutil.copy(library / "libcuda.so.1", tmp_path / "driver")
-    for name, value in (
-        ("PATH", path),
-        ("LUPINE_LIBDIR", str(library)),
-        ("LD_LIBRARY_PATH", str(tmp_path / "driver")),
-    ):
+    for name, value in carrying_environment(tmp_path, library).items():
         monkeypatch.setenv(name, value)
         environment[name] = value
     return tmp_path
@@ -306,3 +249,61 @@ def test_a_port_is_exposed_where_it_listens_on_a_public_address(
     monkeypatch.setattr(carriers, "own_addresses", lambda: [ip_address("127.0.0.1"), ip_address(public)])
     with socket.create_server((host, 0)) as one:
         assert exposed_address(one.getsockname()[1]) == found
+
+
+def test_a_port_that_another_account_has_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which account a socket has is the kernel's word; only who we are is made up."""
+    with socket.create_server((HERE, 0)) as one:
+        at = Endpoint(HERE, one.getsockname()[1])
+        refuse_exposed("the server", at)
+        owner = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+        with pytest.raises(ExecutorError, match=f"port {at.port}: user {owner} of this machine listens"):
+            refuse_exposed("the server", at)
+
+
+@pytest.fixture
+def keeper(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A keeper of two GPUs, as agents of nodes start it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail_remote.lending.keeper", HERE],
+        env={**os.environ, **specify_keeper(LUPINE, [0, 1]), "DOVETAIL_STARTED_BY": str(os.getpid())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+def test_a_keeper_starts_servers_again_where_they_were_and_ends_them(keeper: subprocess.Popen[str]) -> None:
+    assert keeper.stdout is not None
+    addresses = json.loads(keeper.stdout.readline())["addresses"]
+    at = [Endpoint(HERE, int(address.rpartition(":")[2])) for address in addresses]
+    assert len(set(at)) == 2
+    first = servers()
+    assert len(first) == 2
+    os.kill(first[0], signal.SIGKILL)
+    until(lambda: len(servers()) == 2 and first[0] not in servers(), "the server is started again")
+    until(lambda: all(map(accepts_connections, at)), "both listen where they did")
+    keeper.terminate()
+    assert keeper.wait(20) == 0
+    assert servers() == []
+
+
+def test_a_keeper_gives_up_a_server_that_does_not_stay(keeper: subprocess.Popen[str]) -> None:
+    assert keeper.stdout is not None
+    assert keeper.stderr is not None
+    assert keeper.stdout.readline()
+
+    def is_given_up() -> bool:
+        for server in servers():
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
+        return keeper.poll() is not None
+
+    until(is_given_up, "it gives up what is killed again and again")
+    assert keeper.wait(20) == 1
+    assert "does not stay" in keeper.stderr.read()
+    assert servers() == []

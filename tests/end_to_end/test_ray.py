@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 from borrowing import KILLED, PROGRAM, ROWS, Row, jobs
+from carried_programs import SUPPORT as CARRIER
+from carried_programs import build_library, carrying_environment
 from dovetail_command import load, run_command
 from queues import FINAL, Runs, processes_of
 from strangers import Stranger
@@ -378,6 +380,34 @@ def test_a_job_borrows_from_another_node_and_moves_home(runs: Runs, cluster: Ray
     assert stayed["began"] == stayed["ended"] == ["local:numpy", "local:numpy"]
     assert stayed["values"] == moved["values"]  # bit by bit
     until(lambda: not device_servers(), "the servers end")
+
+
+@pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
+def test_a_program_that_knows_cuda_only_borrows_through_a_carrier(
+    runs: Runs, cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A site's own carrier: a server of each GPU, kept by the node's lender; what is carried stays."""
+    order = lending(runs, cluster, ROWS)
+    library = build_library(tmp_path_factory.mktemp("carrier"))
+    runs.environment = {**runs.environment, **carrying_environment(runs.tmp_path, library)}
+    (runs.tmp_path / "own.toml").write_text(
+        f'server = ["{sys.executable}", "{CARRIER / "server.py"}", "{{host}}"]\n'
+        'server_env = { LUPINE_PORT = "{port}", CUDA_VISIBLE_DEVICES = "{device}" }\n'
+        'job_env = { LUPINE_SERVER = "{servers}", LUPINE_DISABLE_LOCAL = "{alone}" }\n'
+        'libraries = "LUPINE_LIBDIR"\n'
+    )
+    done = run(runs, *[word.replace("lend=numpy", "lend=own.toml") for word in order], "mrq")
+    assert done.returncode == 0, done.stderr
+    wide = {job["id"]: job for job in load(done)["jobs"]}["wide"]
+    assert (wide["remote_gpus"], wide["migrations"]) == (1, 0)
+    found = json.loads((runs.tmp_path / "wide.json").read_text())
+    # One GPU of its own node and the one that it was lent, and nothing else.
+    (own,) = found["CUDA_VISIBLE_DEVICES"].split(",")
+    assert [found["names"][0], found["names"][1][:5], len(found["names"])] == [f"own {own}", "lent ", 2]
+    host, _, port = found["LUPINE_SERVER"].rpartition(":")
+    assert host
+    assert port.isdecimal()
+    until(lambda: not processes_of(str(CARRIER / "server.py")), "the servers end")
 
 
 @pytest.mark.parametrize("victim", ["server", "dovetail"])

@@ -18,7 +18,7 @@ import json, os, shutil, subprocess, sys, tempfile
 
 def begin():
     complaints = open(os.path.join(place, "complaints"), "w+")
-    own = {"DOVETAIL_STARTED_BY": str(os.getpid()), "DOVETAIL_SOCKETS": place}
+    own = {**spec["env"], "DOVETAIL_STARTED_BY": str(os.getpid()), "DOVETAIL_SOCKETS": place}
     words = [word.replace("{token}", path) for word in spec["argv"]]
     server = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=complaints, text=True, env={**os.environ, **own})
@@ -57,10 +57,13 @@ finally:
 
 
 class Lender:
-    """One node's; ``argv`` are the arguments of Python for the device server, none without a device."""
+    """One node's; ``argv`` are the arguments of Python for what serves its devices, none without a device.
 
-    def __init__(self, argv: list[str], token: str) -> None:
-        self._spec = {"argv": argv, "token": token}
+    ``env`` are its variables beside ours.
+    """
+
+    def __init__(self, argv: list[str], token: str, env: dict[str, str]) -> None:
+        self._spec = {"argv": argv, "token": token, "env": env}
         self._keeper: subprocess.Popen[str] | None = None
 
     def hold(self) -> bool:

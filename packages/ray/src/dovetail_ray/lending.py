@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,9 @@ from dovetail_ray import lender as ray_lender
 from dovetail_ray.backend import import_ray
 from dovetail_ray.executor import RayExecutor
 from dovetail_remote.address import TOKEN_FILE
+from dovetail_remote.lending.carried import CarrierLending, CarryingServers
+from dovetail_remote.lending.carriers import Carrier, Endpoint, load_carrier
+from dovetail_remote.lending.keeper import specify_keeper
 from dovetail_remote.lending.lending import (
     DeviceServers,
     Lending,
@@ -80,13 +84,17 @@ class _ServersOfActors(DeviceServers):
 
         address = next((a["NodeManagerAddress"] for a in self._ray.nodes() if a["NodeID"] == id), "")
         self._nodes[n] = node, id
-        # The lender puts the token's own file in place of `{token}`: a secret in a command line could be read
-        # by every user of the node.
-        argv = server_command(node, self._chosen, "-", bracket_host(address), "{token}")
+        argv, env = self._what_serves(node, bracket_host(address))
         where = NodeAffinitySchedulingStrategy(id, soft=False)
         lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))
-        self._lenders[n] = lender.remote(argv if node.devices else [], self._token)
+        self._lenders[n] = lender.remote(argv if node.devices else [], self._token, env)
         return self._lenders[n]
+
+    def _what_serves(self, node: Node, address: str) -> tuple[list[str], dict[str, str]]:
+        """The arguments of Python for what serves a node's devices, and its variables."""
+        # The lender puts the token's own file in place of `{token}`: a secret in a command line could be read
+        # by every user of the node.
+        return server_command(node, self._chosen, "-", address, "{token}"), {}
 
     def end(self) -> None:
         """Have all lenders end what they keep: Ray may kill keepers too, and their tokens would stay."""
@@ -157,6 +165,42 @@ class _ServersOfActors(DeviceServers):
         )
 
 
+class _CarriersOfActors(_ServersOfActors, CarryingServers):
+    """A carrier's servers of a cluster's nodes, those of a node kept by one process of its lender.
+
+    They know no secret, and listen at the address that Ray has of their node.
+    """
+
+    def __init__(self, carrier: Carrier, patience: Seconds, environ: Mapping[str, str]) -> None:
+        _ServersOfActors.__init__(self, "", patience)
+        self.carrier, self.environ = carrier, environ
+
+    def _what_serves(self, node: Node, address: str) -> tuple[list[str], dict[str, str]]:
+        numbers = [device.local for device in node.devices]
+        return ["-m", "dovetail_remote.lending.keeper", address], specify_keeper(self.carrier, numbers)
+
+    def open_switchboard(self) -> Switchboard:
+        """None: nothing that a carrier lends moves."""
+        return CarryingServers.open_switchboard(self)
+
+    def address(self, node: int) -> str:
+        """None for a node: each of its GPUs has a server."""
+        return CarryingServers.address(self, node)
+
+    def node_variables(self, node: int) -> Mapping[str, str]:
+        """None: a carrier's own are the job's."""
+        return {}
+
+    def endpoint(self, node: int, device: int) -> Endpoint:
+        """Where the server of a GPU listens."""
+        host, _, port = json.loads(self._heard[node]["ready"])["addresses"][device].rpartition(":")
+        return Endpoint(host, int(port))
+
+    async def see_to_devices(self, devices: Collection[tuple[int, int]]) -> None:
+        """Have the nodes' lenders serve. Raises `ExecutorError`."""
+        await self.see_to({node for node, _ in devices})
+
+
 class LendingRayExecutor(RayExecutor):
     """Jobs on the nodes of a Ray cluster that lend each other their devices; implements `MigratesJobs`.
 
@@ -167,8 +211,16 @@ class LendingRayExecutor(RayExecutor):
         self, chosen: str, patience: Seconds, folder: RunFolder, cluster: Cluster, ids: Sequence[str]
     ) -> None:
         super().__init__(patience, folder, cluster, ids)
-        self._servers = _ServersOfActors(chosen, patience)
-        self._lending = Lending(chosen, self._servers, self.run_dir, self._report_event)
+        carrier = load_carrier(chosen)
+        self._servers: _ServersOfActors
+        self._lending: Lending
+        if carrier is None:
+            self._servers = _ServersOfActors(chosen, patience)
+            self._lending = Lending(chosen, self._servers, self.run_dir, self._report_event)
+        else:
+            carried = _CarriersOfActors(carrier, patience, os.environ)
+            self._servers = carried
+            self._lending = CarrierLending(carried, self.run_dir, self._report_event)
         try:
             self._servers.begin_servers(cluster, ids)
         except (ExecutorError, InputError):

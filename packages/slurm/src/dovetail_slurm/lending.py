@@ -24,6 +24,9 @@ from dovetail.process.channel import bracket_host
 from dovetail.process.environment import is_gang
 from dovetail.process.link import Link, line_of
 from dovetail_remote.address import TOKEN_FILE
+from dovetail_remote.lending.carried import CarrierLending, CarryingServers
+from dovetail_remote.lending.carriers import Carrier, Endpoint, load_carrier
+from dovetail_remote.lending.keeper import specify_keeper
 from dovetail_remote.lending.lending import (
     DeviceServers,
     Lending,
@@ -167,13 +170,71 @@ class _ServersThere(DeviceServers):
         self._listening[n] = f"{bracket_host(host)}:{address.rpartition(':')[2]}"
 
 
+class _CarriersThere(_ServersThere, CarryingServers):
+    """A carrier's servers on an allocation's nodes, those of a node kept by one process of its agent.
+
+    They know no secret, and listen at the address by which the other nodes know theirs.
+    """
+
+    def __init__(
+        self, carrier: Carrier, agents: SlurmAgents, files: AgentFolder, environ: Mapping[str, str]
+    ) -> None:
+        _ServersThere.__init__(self, "", agents, files)
+        self.carrier, self.environ = carrier, environ
+        self._endpoints: dict[int, list[Endpoint]] = {}
+
+    def open_switchboard(self) -> Switchboard:
+        """None: nothing that a carrier lends moves."""
+        return CarryingServers.open_switchboard(self)
+
+    def address(self, node: int) -> str:
+        """None for a node: each of its GPUs has a server."""
+        return CarryingServers.address(self, node)
+
+    def node_variables(self, node: int) -> Mapping[str, str]:
+        """None: a carrier's own are the job's."""
+        return {}
+
+    def endpoint(self, node: int, device: int) -> Endpoint:
+        """Where the server of a GPU listens."""
+        return self._endpoints[node][device]
+
+    async def see_to_devices(self, devices: Collection[tuple[int, int]]) -> None:
+        """Have the nodes' keepers serve. Raises `ExecutorError`."""
+        await self.see_to({node for node, _ in devices})
+
+    def _server_request(self, n: int, node: Node) -> dict[str, Any]:
+        self._asked[n] = secrets.token_hex(8)
+        return {
+            "t": "companion",
+            "id": self._asked[n],
+            "argv": [sys.executable, "-m", "dovetail_remote.lending.keeper", "{host}"],
+            "env": specify_keeper(self.carrier, [device.local for device in node.devices]),
+            "complaints": str(self._files.path / f"carrier-{node.name}.err"),
+            "secret": str(self._files.lent),
+        }
+
+    def _note_opened(self, n: int, node: Node, reply: Mapping[str, Any]) -> None:
+        found = [address.rpartition(":") for address in json.loads(reply["said"])["addresses"]]
+        host = self._agents.hellos[node.name].address
+        self._endpoints[n] = [Endpoint(host, int(port)) for _, _, port in found]
+        self._listening[n] = str(self._endpoints[n][0])
+
+
 class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
     """Jobs on the nodes of an allocation that lend each other their devices."""
 
     def __init__(self, options: Slurm, folder: RunFolder, cluster: Cluster, found: Allotment) -> None:
         SlurmExecutor.__init__(self, options, folder, cluster, found)
-        self._servers = _ServersThere(options.lend, self._agents, self._files)
-        self._lending = Lending(options.lend, self._servers, self.run_dir, self._report_event)
+        carrier = load_carrier(options.lend)
+        self._servers: _ServersThere
+        if carrier is None:
+            self._servers = _ServersThere(options.lend, self._agents, self._files)
+            self._lending = Lending(options.lend, self._servers, self.run_dir, self._report_event)
+        else:
+            carried = _CarriersThere(carrier, self._agents, self._files, self._environ)
+            self._servers = carried
+            self._lending = CarrierLending(carried, self.run_dir, self._report_event)
 
     def _prepare_agents(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
         numbered = [(n, node) for n, node in enumerate(self.cluster.nodes) if node.name in connections]

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from dovetail_remote.lending.carriers import (
     Carrier,
     Endpoint,
     exposed_address,
+    foreign_listener,
     free_port,
 )
 from dovetail_remote.lending.lending import DeviceServers, Lending
@@ -48,15 +50,11 @@ BEGUN = (
 """Becomes the server; the signal at its parent's end stays with it."""
 
 
-class CarrierServers(DeviceServers):
-    """A server of the carrier for each GPU that is lent, on this machine."""
+class CarryingServers(DeviceServers):
+    """Servers of a carrier, one for each GPU that is lent, wherever they run."""
 
-    def __init__(self, carrier: Carrier, cluster: Cluster, run_dir: Path, environ: Mapping[str, str]) -> None:
-        self.carrier = carrier
-        self.environ = environ
-        self._cluster, self._run_dir = cluster, run_dir
-        self._servers: dict[tuple[int, int], tuple[subprocess.Popen[bytes], Endpoint]] = {}
-        self._starting = asyncio.Lock()
+    carrier: Carrier
+    environ: Mapping[str, str]
 
     def open_switchboard(self) -> Switchboard:
         """None: nothing that a carrier lends moves."""
@@ -65,6 +63,25 @@ class CarrierServers(DeviceServers):
     def address(self, node: int) -> str:
         """None for a node: each of its GPUs has a server."""
         raise ExecutorError(f"the carrier {self.carrier.name} has a server for each device")
+
+    @abstractmethod
+    def endpoint(self, node: int, device: int) -> Endpoint:
+        """Where the server of a GPU listens."""
+
+    @abstractmethod
+    async def see_to_devices(self, devices: Collection[tuple[int, int]]) -> None:
+        """Have these GPUs served; a server that has ended is started again. Raises `ExecutorError`."""
+
+
+class CarrierServers(CarryingServers):
+    """A server of the carrier for each GPU that is lent, on this machine."""
+
+    def __init__(self, carrier: Carrier, cluster: Cluster, run_dir: Path, environ: Mapping[str, str]) -> None:
+        self.carrier = carrier
+        self.environ = environ
+        self._cluster, self._run_dir = cluster, run_dir
+        self._servers: dict[tuple[int, int], tuple[subprocess.Popen[bytes], Endpoint]] = {}
+        self._starting = asyncio.Lock()
 
     async def see_to(self, nodes: Collection[int]) -> None:
         """Nothing: servers are started by device, see `see_to_devices`."""
@@ -85,9 +102,9 @@ class CarrierServers(DeviceServers):
     def end(self) -> None:
         """End all of them."""
         for server, _ in self._servers.values():
-            _signal_group(server, signal.SIGTERM)
+            signal_server(server, signal.SIGTERM)
         for server, _ in self._servers.values():
-            _end(server)
+            end_server(server)
         self._servers.clear()
 
     def _start(self, n: int, device: int) -> None:
@@ -113,20 +130,17 @@ class CarrierServers(DeviceServers):
         server, at = self._servers[n, device]
         node, until = self._cluster.nodes[n], time.monotonic() + OPENED
         about = f"the {self.carrier.name} server of {node.devices[device].name} of node {node.name}"
-        while not _accepts(at):
+        while not accepts_connections(at):
             if server.poll() is not None or time.monotonic() > until:
                 said = self._complaints(n, device).read_text(errors="replace").strip()[-1000:]
-                _end(server)
+                end_server(server)
                 raise ExecutorError(f"{about} did not start: {said or f'status {server.returncode}'}")
             time.sleep(LOOK)
-        exposed = exposed_address(at.port)
-        if exposed:
-            _end(server)
-            _log.warning("%s listens on %s: it is ended", about, exposed)
-            raise ExecutorError(
-                f"{about} listens on {exposed}, where it knows no secret; expected loopback or private "
-                "addresses only (a firewall does not show here: lend inside of a private network)"
-            )
+        try:
+            refuse_exposed(about, at)
+        except ExecutorError:
+            end_server(server)
+            raise
 
     def _complaints(self, n: int, device: int) -> Path:
         return self._run_dir / f"carrier-{self._cluster.nodes[n].name}-{device}.err"
@@ -135,7 +149,7 @@ class CarrierServers(DeviceServers):
 class CarrierLending(Lending):
     """Which GPUs jobs have borrowed through a carrier; they stay."""
 
-    def __init__(self, servers: CarrierServers, folder: Path, happened: Callable[[Event], None]) -> None:
+    def __init__(self, servers: CarryingServers, folder: Path, happened: Callable[[Event], None]) -> None:
         super().__init__("", servers, folder, happened)
         self._carriers = servers
 
@@ -167,7 +181,27 @@ class CarrierLending(Lending):
         raise ExecutorError(f"what {self._carriers.carrier.name} carries does not move")
 
 
-def _accepts(at: Endpoint) -> bool:
+def refuse_exposed(about: str, at: Endpoint) -> None:
+    """Raises `ExecutorError` for a server that hosts outside of the private network may reach.
+
+    The same for the server of another account, which has taken the port.
+    """
+    uid = foreign_listener(at.port)
+    if uid is not None:
+        raise ExecutorError(
+            f"{about} did not get its port {at.port}: user {uid} of this machine listens there"
+        )
+    exposed = exposed_address(at.port)
+    if exposed:
+        _log.warning("%s listens on %s: it is ended", about, exposed)
+        raise ExecutorError(
+            f"{about} listens on {exposed}, where it knows no secret; expected loopback or private "
+            "addresses only (a firewall does not show here: lend inside of a private network)"
+        )
+
+
+def accepts_connections(at: Endpoint) -> bool:
+    """Whether a server listens there."""
     try:
         with socket.create_connection(at, LOOK * 10):
             return True
@@ -175,15 +209,16 @@ def _accepts(at: Endpoint) -> bool:
         return False
 
 
-def _signal_group(server: subprocess.Popen[bytes], number: int) -> None:
+def signal_server(server: subprocess.Popen[bytes], number: int) -> None:
     """Signal a server and the processes that it has made for its clients."""
     with suppress(ProcessLookupError):
         os.killpg(server.pid, number)
 
 
-def _end(server: subprocess.Popen[bytes], grace: Seconds = ENDS) -> None:
-    _signal_group(server, signal.SIGTERM)
+def end_server(server: subprocess.Popen[bytes], grace: Seconds = ENDS) -> None:
+    """End a server, and what it has started."""
+    signal_server(server, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         server.wait(grace)
-    _signal_group(server, signal.SIGKILL)
+    signal_server(server, signal.SIGKILL)
     server.wait()

@@ -19,7 +19,7 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,11 +63,11 @@ class Carrier:
     job_env: Mapping[str, str] = field(default=EMPTY)
     libraries: str = ""
 
-    def server_command(self, at: Endpoint, device: int) -> list[str]:
+    def server_command(self, at: Endpoint, device: int | str) -> list[str]:
         """The command of the server of a GPU."""
         return [_filled(word, host=at.host, port=at.port, device=device) for word in self.server]
 
-    def server_environment(self, at: Endpoint, device: int) -> dict[str, str]:
+    def server_environment(self, at: Endpoint, device: int | str) -> dict[str, str]:
         """The variables that it has beside Dovetail's own."""
         return {
             name: _filled(value, host=at.host, port=at.port, device=device)
@@ -179,20 +179,33 @@ def exposed_address(port: int) -> str:
     A carrier's server may know no secret, so that all who reach it have its GPU. Read from /proc/net.
     """
     everywhere = False
+    for address, _ in listening_sockets(port):
+        if address.is_unspecified:
+            everywhere = True
+        elif is_public(address):
+            return str(address)
+    if everywhere:
+        return next((str(address) for address in own_addresses() if is_public(address)), "")
+    return ""
+
+
+def foreign_listener(port: int) -> int | None:
+    """The user id of another account of this machine that listens on the port, if one does.
+
+    Between the choice of a port and the start of its server another account may have taken it, and would be
+    handed what the job computes.
+    """
+    return next((uid for _, uid in listening_sockets(port) if uid != os.getuid()), None)
+
+
+def listening_sockets(port: int) -> Iterator[tuple[Address, int]]:
+    """Address and user id of each socket of this machine that listens on the port. Read from /proc/net."""
     for name, width in (("tcp", 4), ("tcp6", 16)):
         for line in _lines(f"/proc/net/{name}")[1:]:
             fields = line.split()
             place, _, number = fields[1].rpartition(":")
-            if fields[3] != _LISTENING or int(number, 16) != port:
-                continue
-            address = _address(bytes.fromhex(place), width)
-            if address.is_unspecified:
-                everywhere = True
-            elif is_public(address):
-                return str(address)
-    if everywhere:
-        return next((str(address) for address in own_addresses() if is_public(address)), "")
-    return ""
+            if fields[3] == _LISTENING and int(number, 16) == port:
+                yield _address(bytes.fromhex(place), width), int(fields[7])
 
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
