@@ -431,7 +431,7 @@ def test_a_signal_ends_it_in_time_while_the_disk_is_full(
     time.sleep(2.0)
     process.send_signal(number)
     try:
-        assert process.wait(1 + 60 + 5 + 5 + 10) != 0  # grace, what Slurm is given, to close, the last resort
+        assert process.wait(1 + 3 + 30 + 3 + 2 + 20) != 0  # grace, what Slurm is given, to close, and spare
     finally:
         filler.unlink()
     until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "nothing is left running", 60)

@@ -31,8 +31,8 @@ Reporting.ends_within = property(lambda self: self._grace + 2.0)
 """,
 )
 """`make test-all` waits for what is really given to what is stuck."""
-WITHIN = 60.0
-"""Seconds, more than all that is given: 5 of grace, 10, 5 and 5, on a busy machine."""
+WITHIN = 30.0
+"""Seconds, more than all that is given: 1 of grace, 3, 3 and 2, on a busy machine."""
 COMMAND = "\nfrom dovetail.cli.main import run_cli\nrun_cli()"
 TASK = """
 import asyncio

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from waiting import until
 
 PROGRAM = """
 import asyncio, sys, threading, time
@@ -42,6 +44,29 @@ def test_a_signalled_process_ends_whatever_is_stuck(stuck: str, number: signal.S
     assert process.returncode == 128 + number
     assert f"after {number.name}, so it ends without" in err
     assert ("the loop goes round" in out) is (stuck != "loop")
+
+
+def test_a_second_ctrl_c_shortens_what_is_left() -> None:
+    program = PROGRAM.format(number=int(signal.SIGINT), stuck="loop").replace(
+        "LastResort(0.3)", "LastResort(600)"
+    )
+    program = program.replace("SPARE = 0.0", "SPARE, last_resort.HURRIED, last_resort.TWICE = 0.0, 0.3, 0.0")
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        # Two that are pending at once would be one.
+        until(lambda: not int(signals_of(process.pid), 16) & 1 << signal.SIGINT - 1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+
+
+def signals_of(pid: int) -> str:
+    """The mask of signals that a process has not taken yet."""
+    return Path(f"/proc/{pid}/status").read_text().split("ShdPnd:")[1].split()[0]
 
 
 def test_what_has_come_to_its_end_is_left_alone() -> None:

@@ -33,7 +33,6 @@ from dovetail.model import (
     JobId,
     Placed,
     Requeued,
-    Seconds,
     Shape,
     State,
     Submit,
@@ -53,6 +52,8 @@ UNKNOWN = "unknown"
 """Stands for the id of a job that has run, whose id no answer ever brought."""
 CANCEL_AGAIN = 2.0
 """Seconds until a cancel that the batch system did not take is tried again."""
+FRESH = 3.0
+"""Seconds for which an answer of the batch system counts when a run is to end, and which a look may take."""
 LETS_GO = 60.0
 """Seconds in which the batch system ends what `BatchExecutor.close` cancels."""
 
@@ -81,6 +82,7 @@ class BatchExecutor(Reporting):
         self._back: dict[JobId, tuple[HandedOverStart, float]] = {}
         self._silence: tuple[float, str] | None = None  # since when the system does not answer, and its error
         self._looks = asyncio.Event()
+        self._looked = self._wanted = 0.0  # when the system answered last, and when that was wished for
 
     # ------------------------------------------------------------------- taking up
 
@@ -292,6 +294,9 @@ class BatchExecutor(Reporting):
         except (BatchError, OSError) as error:  # also where no process can be begun now
             if not isinstance(error, BatchError) or error.passing:
                 self._begin_task(self._cancel_later, handed)
+        else:
+            for one in handed:
+                one.is_ending = True
         self._looks.set()
 
     async def _cancel_later(self, handed: Sequence[HandedOverStart]) -> None:
@@ -326,10 +331,17 @@ class BatchExecutor(Reporting):
         """After `close`: whether everything that was handed over has ended, and the engine knows."""
         return self._closed and not self._handed
 
-    @property
-    def ends_within(self) -> Seconds:
-        """A batch system takes its time: its own grace, and a look at the queue."""
-        return self._grace + 60.0
+    def are_ending(self) -> bool:
+        """Whether the batch system has taken the cancel of all that was stopped, and answers."""
+        now = time.monotonic()
+        if self._silence is not None or not all(one.is_ending for one in self._handed.values() if one.stop):
+            return False
+        if now - self._looked < FRESH:
+            return True
+        if self._wanted <= self._looked:
+            self._wanted = now
+            self._looks.set()
+        return now - self._wanted < FRESH
 
     def trouble(self) -> str:
         """Since when the batch system does not answer; empty while it does."""
@@ -383,6 +395,7 @@ class BatchExecutor(Reporting):
                     self._silence = time.monotonic(), str(error)
                 pause = min(most, 1.5 * pause + 1.0)
                 continue
+            self._looked = time.monotonic()
             if self._silence is not None:
                 _log.info("%s answers again", self.system.title)
                 self._silence = None

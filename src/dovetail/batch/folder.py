@@ -36,6 +36,7 @@ class HandedOverStart:
     empty unless it was stopped, ``reason`` why the system keeps it, where that is out of the ordinary.
     ``restarts`` is how often the system has put it back; ``is_back``: it has just done so. A user's batch
     script has a ``task`` of its array (-1: none) instead of a ``number``, and no record of its runs.
+    ``is_ending``: the system has taken its cancel.
     """
 
     job: JobId
@@ -58,6 +59,7 @@ class HandedOverStart:
     is_script: bool = False
     task: int = -1
     leaves: bool = False
+    is_ending: bool = False
 
     @property
     def index(self) -> int | None:

@@ -23,6 +23,7 @@ from dovetail.records import dataclass
 
 __all__ = [
     "AdoptsJobs",
+    "AnswersForJobs",
     "Backend",
     "ChecksJobs",
     "Executor",
@@ -267,6 +268,19 @@ class FailsByItself(Protocol):
 
     def when_failed(self, fail: Callable[[Exception], None]) -> None:
         """Call this, with the error that is to end the run, where that is so."""
+        ...
+
+
+# A batch system may take half a minute to end what ignores TERM: that is no reason to leave it unrecorded.
+@runtime_checkable
+class AnswersForJobs(Protocol):
+    """An executor that knows of what was stopped whether it is going to end."""
+
+    def are_ending(self) -> bool:
+        """Whether all that was stopped is known to be ending, by a fresh answer of what runs it.
+
+        Called twice a second after an interrupt, once the time of `FailsByItself.ends_within` is over.
+        """
         ...
 
 

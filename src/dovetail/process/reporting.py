@@ -40,7 +40,7 @@ class Reporting(ABC):
     @property
     def ends_within(self) -> Seconds:
         """Seconds after which jobs that were stopped have ended, or will report no more."""
-        return self._grace + 10.0
+        return self._grace + 3.0
 
     def when_failed(self, fail: Callable[[Exception], None]) -> None:
         """Call this where what goes on beside cannot go on: the run is to end with that error."""

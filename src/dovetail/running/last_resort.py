@@ -12,14 +12,21 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
 from dovetail.model import Seconds
 
-SPARE: Seconds = 5.0
+SPARE: Seconds = 2.0
 """Seconds beyond those within which the loop is to have ended everything by itself."""
+AGAIN: Seconds = 5.0
+"""So long until the next look at what takes so long because it makes progress."""
+HURRIED: Seconds = 7.0
+"""So long at most after a second Ctrl-C: it has a run end what it still can."""
+TWICE: Seconds = 0.3
+"""Signals that come closer together than this are one press of Ctrl-C."""
 LOOK: Seconds = 1.0
 """Between two looks for signals that have not come through."""
 MOST_CALLS = 4
@@ -37,6 +44,8 @@ class LastResort:
         self.within = within
         self.spares: Callable[[], bool] = lambda: False  # whether what takes so long is meant to
         self._timer: threading.Timer | None = None
+        self._signalled = 0.0
+        self._is_hurried = False
         self._is_over = False
         self._handled: set[int] = set()
         self._over = threading.Event()
@@ -61,18 +70,28 @@ class LastResort:
             before = now
 
     def _arm_timer(self, number: int, frame: FrameType | None) -> None:
-        if self._timer is None and not self._is_over:
-            self._timer = threading.Timer(self.within + SPARE, self._end_process, (number,))
+        now = time.monotonic()
+        if self._timer is None:
+            self._signalled = now
+            self._start_timer(number, self.within + SPARE)
+        elif number == signal.SIGINT and not self._is_hurried and now - self._signalled >= TWICE:
+            self._is_hurried = True
+            self._timer.cancel()
+            left = self._signalled + self.within + SPARE - now
+            self._start_timer(number, max(0.0, min(HURRIED, left)))
+
+    def _start_timer(self, number: int, seconds: Seconds) -> None:
+        if not self._is_over:
+            self._timer = threading.Timer(seconds, self._end_process, (number,))
             self._timer.daemon = True
             self._timer.start()
 
     def _end_process(self, number: int) -> None:
         if self.spares():
-            self._timer = None
-            self._arm_timer(number, None)
+            self._start_timer(number, AGAIN)
             return
-        name = signal.Signals(number).name
-        why = f"dovetail: still not at its end {self.within + SPARE:.0f} s after {name}, so it ends without; "
+        name, spent = signal.Signals(number).name, time.monotonic() - self._signalled
+        why = f"dovetail: still not at its end {spent:.0f} s after {name}, so it ends without; "
         why += f"'dovetail recover' shows what runs on; it is stuck in {stuck_in()}\n"
         writing = threading.Thread(target=_write_error, args=(why.encode(),), daemon=True)
         writing.start()

@@ -120,7 +120,13 @@ class Session:
             elapsed=lambda: time.time() - epoch,
         )
         live, self.resort.within = self.live, self.live.over_within
-        self.resort.spares = lambda: live.place_is_taken
+        seen = [0]
+
+        def spares_process() -> bool:
+            before, seen[0] = seen[0], live.extensions
+            return live.place_is_taken or live.extensions > before
+
+        self.resort.spares = spares_process
         _handle_signals(self.live, self.resort)
         try:
             await self.live.run()

@@ -19,6 +19,7 @@ from dovetail.engine.state.core import Engine
 from dovetail.errors import ExecutorError, UnsupportedWorkload
 from dovetail.files.shortage import lack_of
 from dovetail.interfaces import (
+    AnswersForJobs,
     Executor,
     ExplainsSilence,
     FailsByItself,
@@ -53,14 +54,20 @@ PAUSE: Seconds = 2.0
 """Between two tries to start something where that failed for want of room, processes or memory."""
 TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
-ENDS_WITHIN: Seconds = 30.0
+ENDS_WITHIN: Seconds = 5.0
 """So long jobs that were stopped may take to end, where their executor does not give that time."""
+STILL: Seconds = 2.0
+"""Beyond that time, what has brought no news for so long is stuck; what brings news is waited for."""
+MOST_BEYOND: Seconds = 30.0
+"""So long, and no longer: by then a batch system, too, has killed what it was to end (Slurm's KillWait)."""
+LOOKS: Seconds = 0.5
+"""Between two looks whether it is stuck by now."""
 TURNS = 20
 """Turns of the loop between two parts of what one end has brought."""
-CLOSES_WITHIN: Seconds = 5.0
+CLOSES_WITHIN: Seconds = 3.0
 """So much longer an executor may take to close."""
-LEAVES_WITHIN: Seconds = 10.0
-"""So long whatever is under way may take when a service is to end."""
+LEAVES_WITHIN: Seconds = 5.0
+"""So long whatever is under way may take when a service is to end: containers are given 10 s in all."""
 
 
 def check_executor(policy: object, name: str, executor: object, backend: str) -> None:
@@ -169,6 +176,8 @@ class LiveRun:
         self._task: asyncio.Task[object] | None = None
         self._last: asyncio.TimerHandle | None = None  # when it is not waited for any longer
         self._signalled = inf  # when that began to count
+        self._last_news = -inf  # when the executor reported something
+        self.extensions = 0  # looks at which it was not over, and went on
         self._gave_up = False
         if isinstance(executor, FailsByItself):
             executor.when_failed(self.fail_run)
@@ -225,7 +234,11 @@ class LiveRun:
         now = asyncio.get_running_loop().time()
         self._pressed = min(self._pressed, now)
         # Twice within a moment is one press: GNU timeout signals the process and its group.
-        self._hurried = self._hurried or now - self._pressed >= TWICE
+        if not self._hurried and now - self._pressed >= TWICE:
+            self._hurried = True
+            if self._last is not None:  # their grace is over, and so is ours
+                self._last.cancel()
+                self._last = asyncio.get_running_loop().call_later(STILL, self._see_the_end, STILL)
         self.interrupt_run()
 
     def cancel_waiting(self) -> None:
@@ -271,7 +284,26 @@ class LiveRun:
         loop = asyncio.get_running_loop()
         self._signalled = min(self._signalled, loop.time())
         if self._last is None and self._task is not None:
-            self._last = loop.call_later(within, self._give_up, within)
+            self._last = loop.call_later(within, self._see_the_end, within)
+
+    @property
+    def makes_progress(self) -> bool:
+        """Whether what is to end is on its way there; what is not is stuck."""
+        now, executor = asyncio.get_running_loop().time(), self.executor
+        if self._leaving or now - self._signalled >= self._ends_within + MOST_BEYOND:
+            return False
+        if now - self._last_news < STILL:
+            return True
+        return isinstance(executor, AnswersForJobs) and executor.are_ending()
+
+    def _see_the_end(self, waited: Seconds) -> None:
+        """Give up what is stuck; what makes progress has more time."""
+        if self.makes_progress:
+            loop = asyncio.get_running_loop()
+            self.extensions += 1
+            self._last = loop.call_later(LOOKS, self._see_the_end, waited + LOOKS)
+        else:
+            self._give_up(waited)
 
     def _give_up(self, waited: Seconds) -> None:
         engine = self.driver.engine
@@ -300,9 +332,13 @@ class LiveRun:
         if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
             ending = executor.leave
         within = self._ends_within + CLOSES_WITHIN
-        spent = asyncio.get_running_loop().time() - self._signalled  # of what there is since the signal
-        # The time since the signal counts: a service manager kills us when its own limit is over.
-        within = min(within, max(CLOSES_WITHIN, self.over_within - spent))
+        if self._signalled == inf:  # nobody waits for it
+            within += MOST_BEYOND
+        else:
+            spent = asyncio.get_running_loop().time() - self._signalled  # of what there is since the signal
+            # The time since the signal counts: a service manager kills us when its own limit is over.
+            left = 0.0 if self._gave_up else self.over_within - spent
+            within = min(within, max(CLOSES_WITHIN, left))
         try:
             await asyncio.wait_for(ending(), within)
         except TimeoutError:
@@ -377,6 +413,8 @@ class LiveRun:
     def _receive_event(self, event: Event) -> None:
         if type(event) is not Foreseen:
             self._quiet.note_activity()
+            if self._last is not None:
+                self._last_news = asyncio.get_running_loop().time()
         self.driver.queue_events(event)
         self._wake.set()
 
