@@ -332,7 +332,7 @@ class LiveRun:
         if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
             ending = executor.leave
         within = self._ends_within + CLOSES_WITHIN
-        if self._signalled == inf:  # nobody waits for it
+        if self._signalled == inf:  # no one waits for it
             within += MOST_BEYOND
         else:
             spent = asyncio.get_running_loop().time() - self._signalled  # of what there is since the signal
