@@ -47,6 +47,17 @@ AAIC_NODES = ("node_id", "cpu_cores", "gpus", "memory_gib")
 OPENB_NODES = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 PHILLY_MACHINES = ("machine_id", "gpus")
 MIB, GIB, MILLI = 2**20, 2**30, 1000
+OPENB_MEMORY: Mapping[str, int] = {
+    "T4": 15_842_934_784,
+    "V100M16": 16_944_988_160,
+    "P100": 17_070_817_280,
+    "A10": 23_835_181_056,
+    "V100M32": 34_089_205_760,
+    "G2": 20_000 * MIB,
+    "G3": 30_000 * MIB,
+}
+"""Bytes of memory of a GPU of each model, as in the simulator that the trace's publishers gave out with it
+(Weng et al. 2023); G2 and G3 are names that they put in the place of others."""
 
 Row = Mapping[str, str]
 Reader = Callable[..., Workload]
@@ -77,8 +88,9 @@ def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool
     Mapping: id, user, group, queue = the columns of these names; submit time = ``time_submit``, counted from
     the first submission of the file (lines are not sorted); true time = ``walltime`` (the seconds between
     ``time_start`` and ``time_end``); walltime = ``walltime_req`` where positive; request = ``nodes`` nodes
-    with ``gpus`` GPUs each. The log has no CPUs: a job takes the ``host_cpus`` of the node (cluster file,
-    default 0). ``time_start`` is the recorded start. App: ``aaic``.
+    with ``gpus`` GPUs each. The log has no CPUs, and neither it nor its node list has the memory of GPUs: a
+    job takes the ``host_cpus`` of the node (cluster file, default 0), and whole GPUs. ``time_start`` is the
+    recorded start. App: ``aaic``.
     """
 
     def read_job(row: Row, _: Fitting) -> Mapping[str, Any]:
@@ -137,8 +149,8 @@ def read_openb(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
     (how long its owner wanted it), unknown without a ``deletion_time``; recorded start = ``scheduled_time``;
     no walltime and no user; queue = ``qos``. The request is one node with ``cpu_milli`` / 1000 CPUs, rounded
     up to whole CPUs; ``memory_mib`` MiB; ``num_gpu`` GPUs, or for one GPU the share ``gpu_milli`` / 1000 of
-    it; the GPU models that ``gpu_spec`` allows (``V100M16|V100M32``; empty: any). Where no device of the
-    cluster names its model, as in the short form ``4x96cpu+8gpu``, any will do. App: ``openb``.
+    it, and of its memory; the GPU models that ``gpu_spec`` allows (``V100M16|V100M32``; empty: any). Where no
+    device of the cluster names its model, as in the short form ``4x96cpu+8gpu``, any will do. App: ``openb``.
     """
 
     def read_job(row: Row, fitting: Fitting) -> Mapping[str, Any]:
@@ -227,7 +239,8 @@ def read_aaic_nodes(path: str | Path) -> Cluster:
 def read_openb_nodes(path: str | Path) -> Cluster:
     """The cluster of a node list ``sn,cpu_milli,memory_mib,gpu,model``; CPUs are rounded down.
 
-    Raises `InputError`.
+    GPUs have the memory of their model (`OPENB_MEMORY`); of another model it is not limited. Raises
+    `InputError`.
     """
 
     def read_node(row: Row) -> Mapping[str, Any]:
@@ -236,7 +249,13 @@ def read_openb_nodes(path: str | Path) -> Cluster:
             raise Malformed("model", model, "the model of the node's GPUs")
         # Thousandths of a CPU: a node gives whole CPUs only.
         cpus, memory = (read_number(row, field, least=0) for field in ("cpu_milli", "memory_mib"))
-        return {"cpus": int(cpus) // MILLI, "gpus": count, "model": model, "memory": int(memory * MIB)}
+        return {
+            "cpus": int(cpus) // MILLI,
+            "gpus": count,
+            "model": model,
+            "memory": int(memory * MIB),
+            "gpu_memory": OPENB_MEMORY.get(model) if count else None,
+        }
 
     return _read_nodes(path, OPENB_NODES, read_node)
 
@@ -265,7 +284,14 @@ def _read_nodes(
 
 
 def _check_node(
-    names: set[str], field: str, name: str, cpus: int, gpus: int, model: str = "", memory: int | None = None
+    names: set[str],
+    field: str,
+    name: str,
+    cpus: int,
+    gpus: int,
+    model: str = "",
+    memory: int | None = None,
+    gpu_memory: int | None = None,
 ) -> Node:
     if not is_name(name) or set(name) & set("[],"):
         raise Malformed(field, name, "the name of a node")
@@ -278,7 +304,8 @@ def _check_node(
         if found > most:
             raise Malformed(f"{name}: {what}", found, f"at most {most:g}")
     names.add(name)
-    return Node(name, tuple(range(cpus)), tuple(Device("gpu", model, i) for i in range(gpus)), memory)
+    devices = tuple(Device("gpu", model, i, memory=gpu_memory) for i in range(gpus))
+    return Node(name, tuple(range(cpus)), devices, memory)
 
 
 # -- which format --------------------------------------------------------------------------------------

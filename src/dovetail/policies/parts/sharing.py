@@ -15,7 +15,7 @@ from dovetail.interfaces import View
 from dovetail.model import Choice, Implementation, Job, Request, Seconds, Unit, bit_indices, class_on
 
 GAIN = 0.02
-"""Part of the time one after the other that must be gained: predictions are no better."""
+"""Part of what two share, one after the other, that must be gained: predictions are no better."""
 RISKED = 0.25
 """Of the time that both apps have run, what the shorter of two jobs that are tried together may take."""
 REACH = 16
@@ -52,8 +52,14 @@ def run_together(left: Seconds, slows: float, takes: Seconds, slowed: float) -> 
 
 
 def pays_off(left: Seconds, takes: Seconds, ends: Together) -> bool:
-    """Whether both have ended sooner so than one after the other."""
-    return max(ends) <= (1 - GAIN) * (left + takes)
+    """Whether both have ended sooner so than one after the other, by enough of what the shorter one takes.
+
+    >>> together = run_together(0.5, 1.2, 10.0, 1.2)  # half a second is left, of which 0.4 s are gained
+    >>> pays_off(0.5, 10.0, together), pays_off(10.0, 10.0, run_together(10.0, 1.98, 10.0, 1.98))
+    (True, False)
+    """
+    # By what they share: of a job that is nearly over little can be gained, and little lost.
+    return left + takes - max(ends) >= 2 * GAIN * min(left, takes)
 
 
 def tries_allowed(runs: int) -> int:
