@@ -1,10 +1,13 @@
-"""Files and functions of ours that a command enters, and how deep: what a person meets who follows it.
+"""Files and functions of ours that a command enters, how deep, and the workload's way through the rooms.
 
     python tools/entered.py [run -- true | submit -- true | simulate FILE --cluster … | …]
 
 Without arguments: the three ways that docs/explanation/architecture.md goes. Counted are functions of the
 distributions in this repository, in this process and its threads; a module's own code is no function, but its
 file counts. A service is not followed: `submit` ends at its socket, where a stand-in answers.
+
+A workload's *stays* are the rooms whose functions get it as an argument, one after the other; a *climb* is a
+step to a room above (by the layers in pyproject.toml); *names* are those of the parameters.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import os
 import sys
 import tempfile
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -30,13 +34,47 @@ WAYS = (
 )
 
 
+def room_layers() -> dict[str, int]:
+    """The layer of each room, the highest one 0, as the first import contract has them."""
+    contracts = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [layer.replace("(", "").replace(")", "").split(" | ") for layer in contracts[0]["layers"]]
+    return {name.removeprefix("dovetail."): n for n, layer in enumerate(layers) for name in layer}
+
+
+def room_of(path: str) -> str:
+    """``engine`` of a file in ``src/dovetail/engine``, ``api`` of ``api.py``, else its distribution."""
+    parts = Path(path).relative_to(HERE).parts
+    return parts[2].removesuffix(".py") if parts[0] == "src" else parts[3]
+
+
 class Entered:
-    """What was entered: code objects, and the deepest stack of them."""
+    """What was entered: code objects, the deepest stack of them, and where a workload stayed."""
 
     def __init__(self) -> None:
         self.codes: set[CodeType] = set()
         self.deepest = 0
+        self.stays: list[str] = []
+        self.names: set[str] = set()
         self._depth = threading.local()
+
+    def _note_workload(self, frame: FrameType) -> None:
+        from dovetail.model import Workload
+
+        code = frame.f_code
+        for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+            # Its own methods are no stay: a function that calls one has it already.
+            if name != "self" and isinstance(frame.f_locals.get(name), Workload):
+                room = room_of(code.co_filename)
+                self.names.add(name)
+                if self.stays[-1:] != [room]:
+                    self.stays.append(room)
+
+    @property
+    def climbs(self) -> int:
+        """Steps of a workload to a room above."""
+        layer = room_layers()
+        pairs = zip(self.stays, self.stays[1:], strict=False)
+        return sum(layer.get(there, 0) < layer.get(here, 0) for here, there in pairs)
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         """A profile function, as `sys.setprofile` takes it."""
@@ -47,6 +85,8 @@ class Entered:
         self._depth.value = depth
         self.deepest = max(self.deepest, depth)
         self.codes.add(code)
+        if event == "call" and not code.co_name.startswith("<"):
+            self._note_workload(frame)
 
     @property
     def files(self) -> set[str]:
@@ -114,6 +154,11 @@ def main() -> None:
             print(
                 f"{shown}: {len(found.files)} files, {len(found.functions)} functions, {found.deepest} deep"
             )
+            if found.stays:
+                print(
+                    f"    its workload: {len(found.stays)} stays in {len(set(found.stays))} rooms, "
+                    f"{found.climbs} climbs, {len(found.names)} names: {' > '.join(found.stays)}"
+                )
             sys.stdout.flush()
             os._exit(0)
         os.waitpid(child, 0)
