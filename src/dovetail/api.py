@@ -42,8 +42,15 @@ from dovetail.plugins import (
     policy_for,
 )
 from dovetail.policies.parts.one_node import refuse_gangs
+from dovetail.report.result_notes import (
+    best_effort,
+    check_some_ran,
+    ignores_priorities,
+    kinds_used,
+    not_as_named,
+    unknown_result,
+)
 from dovetail.report.wording import count_things
-from dovetail.result_notes import best_effort, check_some_ran, kinds_used, not_as_named, unknown_result
 from dovetail.running.assembly import warn_caller
 from dovetail.running.folder import find_run
 from dovetail.running.halting import Halt
@@ -339,7 +346,7 @@ def simulate(
         spent = result.simulation_seconds or time.process_time() - before
     check_some_ran(result)
     notes += [*best_effort(jobs, loaded), *not_as_named(result, loaded)]
-    ignored = _ignores_priorities(jobs, loaded)
+    ignored = ignores_priorities(jobs, loaded)
     return Report(
         replace(
             result,
@@ -438,11 +445,6 @@ def _make_rates(rates: str | RateModel | None) -> RateModel | None:
     if rates is not None and not hasattr(rates, "changed"):
         raise InputError(f"rates: found {rates!r}, expected a rate model or its name")
     return rates
-
-
-def _ignores_priorities(jobs: Workload, loaded: LoadedPolicy) -> bool:
-    """Whether jobs have priorities that the policy does not look at."""
-    return not traits_of(loaded.policy).priorities and any(job.priority for job in jobs.jobs)
 
 
 def _open_journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
@@ -567,7 +569,7 @@ def run(
     from dovetail.report.report import Report
 
     notes = [*ran.result.notes, *not_as_named(ran.result, loaded)]
-    return Report(replace(ran.result, ignores_priorities=_ignores_priorities(jobs, loaded), notes=notes))
+    return Report(replace(ran.result, ignores_priorities=ignores_priorities(jobs, loaded), notes=notes))
 
 
 def resume(

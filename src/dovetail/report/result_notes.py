@@ -31,6 +31,11 @@ def check_some_ran(result: Result) -> None:
     raise NothingKnown(sentence, where=result.workload, result=empty)
 
 
+def ignores_priorities(jobs: Workload, loaded: LoadedPolicy) -> bool:
+    """Whether jobs have priorities that the policy does not look at."""
+    return not traits_of(loaded.policy).priorities and any(job.priority for job in jobs.jobs)
+
+
 def kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
     """Which kinds of device a policy goes to, by its name: all but for those that keep to some."""
     keeps = traits_of(loaded.policy).keeps_to
