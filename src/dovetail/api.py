@@ -13,15 +13,10 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args
 
-from dovetail.engine.journal.journal import JournalWriter
-from dovetail.engine.state.core import Engine
-from dovetail.engine.state.progress import Expectations
-from dovetail.errors import DovetailWarning, InputError
+from dovetail.errors import DovetailWarning, InputError, warn_caller
 from dovetail.files.sentences import suggest_closest
 from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
-from dovetail.history.memory import MemoryHistory
-from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import (
     ForecastsSharing,
     History,
@@ -32,7 +27,6 @@ from dovetail.interfaces import (
     RuntimeModel,
     traits_of,
 )
-from dovetail.local.discovery import discover_cluster
 from dovetail.model import Cluster, Note, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
@@ -51,22 +45,16 @@ from dovetail.report.result_notes import (
     unknown_result,
 )
 from dovetail.report.wording import count_things
-from dovetail.running.assembly import warn_caller
-from dovetail.running.folder import find_run
-from dovetail.running.halting import Halt
-from dovetail.running.leftovers import leftover_sentences as sentences_of_leftovers
-from dovetail.running.leftovers import recover_left_behind
-from dovetail.running.limits import limit_workload
-from dovetail.running.session import RunOptions, Session, begin_run, take_up
-from dovetail.runtimes.registry import make_model
-from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
-from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.jobs import OF_RUNS, check_values, laid_over
 from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Neighbourhood, Overrun
 from dovetail.workloads.load import is_trace, load_workload
 
-if TYPE_CHECKING:  # a run imports its reports once its jobs run
+if TYPE_CHECKING:  # a run imports its reports once its jobs run, and a simulation nothing that runs any
+    from dovetail.engine.journal.journal import JournalWriter
+    from dovetail.engine.state.core import Engine
+    from dovetail.engine.state.progress import Expectations
     from dovetail.report.report import Report
+    from dovetail.running.session import Session
 
 DEFAULT_POLICY, FOR_GANGS = "history", "easy"
 """The policy where none is given, and of a simulation whose jobs request several nodes."""
@@ -81,6 +69,8 @@ SMALL = 10_000
 def cluster_of(cluster: Cluster | PathLike | None) -> Cluster:
     """The cluster, from a file, a short form or as it is; this machine for ``None``."""
     if cluster is None:
+        from dovetail.local.discovery import discover_cluster
+
         return discover_cluster()
     return cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
 
@@ -104,15 +94,17 @@ def jobs_and_machine(
     # a machine, any other one may bring its machine with it.
     drawn = isinstance(workload, str) and workload.startswith("synthetic:")  # sized for its cluster
     if cluster is not None or drawn:
-        from dovetail.workloads.synthetic import named_machine  # only who draws jobs waits for it
+        named = None
+        if cluster is None:
+            from dovetail.workloads.synthetic import named_machine  # only who draws jobs waits for it
 
-        named = named_machine(workload) if cluster is None else None
+            named = named_machine(workload)
         machine = named or cluster_of(cluster)
         return _load_jobs(workload, machine, on, **options), machine
     jobs = _load_jobs(workload, None, on, **options)
     if jobs.machine is not None:
         return jobs, jobs.machine
-    here = discover_cluster()
+    here = cluster_of(None)
     # Not an error: a trace on this machine may be what is meant. `stacklevel` points to the caller of
     # `simulate`.
     if is_trace(workload):
@@ -221,15 +213,13 @@ def simulate(
     4.054
     """
     # Imported here: a live run shares this module, and would wait for all that only simulations need.
-    from dovetail.engine.simulation.operation import chance_of, check_conditions
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
     from dovetail.rates.communication import with_communication
     from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
-    from dovetail.workloads.edit import scale_load
-    from dovetail.workloads.replicates import draw_replicate
+    from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 
     # Options are checked before anything is read: a trace may take minutes.
     if "policies" in reader:
@@ -256,13 +246,22 @@ def simulate(
     _check_kinds(split_names(on, "on"), machine)
     # Drawn before it is scaled: a replicate moves submissions, and the load is meant for what is simulated.
     which = replicate or Replicate()
-    jobs = draw_replicate(jobs, machine, which)
+    if which.number:
+        from dovetail.workloads.replicates import draw_replicate
+
+        jobs = draw_replicate(jobs, machine, which)
     if loaded is None:
         return _as_recorded(jobs, machine, seed, load, which)
     if load is not None:
+        from dovetail.workloads.edit import scale_load
+
         jobs = scale_load(jobs, load, machine)
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _make_rates(rates))
+    chance = None
     if conditions:
+        from dovetail.engine.simulation.operation import chance_of, check_conditions
+
+        chance = chance_of(conditions, seed, which)
         check_conditions(conditions, loaded, rated=shared is not None, journal=journal is not None)
     named = isinstance(model, str)
     # Perfect where all times are given and the model is a name: one that the caller made is always called.
@@ -272,8 +271,15 @@ def simulate(
         store = _open_history_for(history, learn, jobs.fully_timed, perfect, stack)
         # What ends in the simulation goes to memory over the store, so that the file is changed by `learn`
         # alone.
-        observe: History = store if learn and store is not None else MemoryHistory(base=store)
-        runtimes: Any = make_model(model, observe) if isinstance(model, str) else model
+        observe: History | None = None
+        runtimes: Any = None if named else model
+        # Else nothing would be looked up in it; and a name that is wrong is refused all the same.
+        if store is not None or not perfect or model != DEFAULT_MODEL:
+            from dovetail.history.memory import MemoryHistory
+            from dovetail.runtimes.registry import make_model
+
+            observe = store if learn and store is not None else MemoryHistory(base=store)
+            runtimes = make_model(model, observe) if isinstance(model, str) else model
         small, used = len(jobs.jobs) <= SMALL, kinds_used(loaded)
         # A run that has been has true times for the ways in which its jobs ran, and none for the others; up
         # to `SMALL` jobs it is worth filling those in, too.
@@ -285,6 +291,9 @@ def simulate(
                 else _open_history_for(history, False, False, False, stack)
             )
             if store_of is not None:
+                from dovetail.runtimes.registry import make_model
+                from dovetail.runtimes.unnamed import named_as_known
+
                 machine, names = named_as_known(machine, store_of, jobs)
                 # The runtime model is used as it is if it rests on this store, else one of its kind is made
                 # over it.
@@ -340,7 +349,7 @@ def simulate(
             follow=FollowPlan(),
             options=options,
             conditions=conditions,
-            chance=chance_of(conditions, seed, which),
+            chance=chance,
         )
         # The engine's own figure where it has one; else what this process has spent.
         spent = result.simulation_seconds or time.process_time() - before
@@ -375,6 +384,8 @@ def _sharing_forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cl
     """Expectations about sharing for a policy that uses them, if the rate model of borrowed GPUs has any."""
     if not traits_of(loaded.policy).forecasts or not isinstance(rates, ForecastsSharing):
         return None
+    from dovetail.engine.state.progress import Expectations
+
     return Expectations(rates.fresh(machine))
 
 
@@ -386,6 +397,10 @@ def _open_history_for(
     # so that a simulation of a paper's workload does not depend on who runs it.
     if isinstance(history, MeasuredHistory):
         return history
+    if history is None and timed and not learn:
+        return None
+    from dovetail.history.sqlite import SqliteHistory, default_history_path
+
     if learn:
         return stack.enter_context(SqliteHistory(history))
     path = history if history is not None or timed else default_history_path()
@@ -448,6 +463,8 @@ def _make_rates(rates: str | RateModel | None) -> RateModel | None:
 
 
 def _open_journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
+    from dovetail.engine.journal.journal import JournalWriter
+
     try:
         return JournalWriter(
             Path(path),
@@ -515,6 +532,11 @@ def run(
         if count is not None:
             check_whole(name, count, least)
     # Everything that can be refused is read before the backend looks at its machine, which may take seconds.
+    from dovetail.running.halting import Halt
+    from dovetail.running.leftovers import leftover_sentences, recover_left_behind
+    from dovetail.running.limits import limit_workload
+    from dovetail.running.session import RunOptions, begin_run
+
     ends = Halt.parse_halt(halt)
     backend = named_backend(executor)
     loaded = load_policy(policy_for(backend, policy, cut_walltimes=cut_walltimes))
@@ -546,7 +568,7 @@ def run(
         tell(sentence)
     # Before a new run begins: what an earlier one has left is recorded now, so that this one can learn from
     # it.
-    for sentence in sentences_of_leftovers(recover_left_behind()):
+    for sentence in leftover_sentences(recover_left_behind()):
         tell(sentence)
     options = RunOptions(
         history=None if history is None else Path(history),
@@ -584,6 +606,9 @@ def resume(
     What still runs is adopted, what waited is queued again, what has ended meanwhile is recorded; the report
     is of all jobs of the run. Raises `InputError` where nothing is left to do.
     """
+    from dovetail.running.folder import find_run
+    from dovetail.running.session import RunOptions, take_up
+
     options = RunOptions(changed=changed, started=started, tell=tell)
     ran = take_up(find_run(run, maps=False), options)
     from dovetail.report.report import Report

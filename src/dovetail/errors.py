@@ -25,6 +25,7 @@ the traceback.
 from __future__ import annotations
 
 import reprlib
+import warnings
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,7 @@ __all__ = [
     "PolicyError",
     "PolicyMistake",
     "UnsupportedWorkload",
+    "warn_caller",
 ]
 
 
@@ -56,6 +58,11 @@ class DovetailError(Exception):
 
 class DovetailWarning(UserWarning):
     """The input can be used, but not quite as it was meant; one sentence explains how."""
+
+
+def warn_caller(sentence: str) -> None:
+    """Warn the Python caller."""
+    warnings.warn(sentence, DovetailWarning, stacklevel=2)
 
 
 class InputError(DovetailError):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import DovetailError, DovetailWarning
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 @contextmanager
@@ -29,6 +28,12 @@ def worker_pool(
 
     Where the block is left early they are killed. Raises `DovetailError` if one was killed by others.
     """
+    # Imported here: a simulation that has no workers waits for none of it.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import forkserver, get_context
+
     # Not fork: the parent may have threads, whose locks would stay taken in the child.
     context = get_context("forkserver")
     if preload:
@@ -75,6 +80,8 @@ def begin_worker() -> None:
 
 
 def _leave_with_parent() -> None:
+    import multiprocessing
+
     # `join` wakes when the parent's end of a pipe is closed, however the parent has ended.
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -9,6 +9,7 @@ import pytest
 from dovetail.cli import options, output
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Result
+from dovetail.report.folder import write_folder
 from dovetail.report.json_form import to_json
 
 
@@ -19,7 +20,7 @@ def made(policy, *, seed=None, **options):
 def test_what_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: cannot be made"):
-        output.write_folder([made("fcfs")], Path(tmp_path / "file"))
+        write_folder([made("fcfs")], Path(tmp_path / "file"))
 
 
 def test_what_cannot_be_written_is_known_before_anything_runs(tmp_path):

@@ -244,9 +244,12 @@ def read_cpus(text: str | None) -> int | Literal["all"] | None:
 
 def or_journal(source: str) -> str:
     """A workload as it was named; of an earlier run (its id or folder, ``last``) the journal."""
+    # A file is no run: nothing of what runs jobs is imported for it.
+    if source.startswith(("published:", "synthetic:")) or os.path.isfile(source):
+        return source
     from dovetail.running.folder import journal_of
 
-    found = None if source.startswith(("published:", "synthetic:")) else journal_of(source)
+    found = journal_of(source)
     return source if found is None else str(found)
 
 

@@ -23,22 +23,10 @@ from dovetail.files.streams import print_note
 from dovetail.files.writing import write_text
 from dovetail.model import Note, Result
 from dovetail.report import tables, wording
-from dovetail.report.compared import (
-    TOP_NOTES,
-    compared_metrics,
-    comparison_remarks,
-    comparison_table,
-    later_table,
-    paired_tables,
-)
 from dovetail.report.energy import Watts, use_of
-from dovetail.report.folder import result_forms, write_folder
-from dovetail.report.intervals import group_variants, policy_label
-from dovetail.report.json_form import pieces_of, to_plain_json
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, outcome_notes, outcome_summary
 from dovetail.report.report import Report, check_figure
-from dovetail.report.verdicts import summary_of
 
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40
@@ -59,6 +47,8 @@ def show_report(
     result, options = report.result, options or ReportOptions()
     write_files(report, csv=csv, gantt=gantt, folder=folder, options=options)
     if as_json:
+        from dovetail.report.folder import result_forms
+
         _print_json(result_forms([result], options)[0])
         return
     console = tables.make_console()
@@ -86,6 +76,8 @@ def show_report(
 
 
 def _print_json(form: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    from dovetail.report.json_form import pieces_of
+
     for piece in pieces_of(form):
         sys.stdout.write(piece)
     print()
@@ -108,6 +100,8 @@ def write_files(
     if gantt is not None:
         report.gantt(gantt)
     if folder is not None:
+        from dovetail.report.folder import write_folder
+
         write_folder([report.result], folder, options or ReportOptions())
 
 
@@ -146,12 +140,17 @@ def show_comparison(
     verbose: bool = False,
 ) -> None:
     """The comparison as tables, one for each load, or as a list of JSON forms."""
+    from dovetail.report.folder import result_forms, write_folder
+
     options = options or ReportOptions()
     # In the order in which they were given: the first is what the reader wants on top.
     loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
         write_folder(results, folder, options)
     if summary is not None:
+        from dovetail.report.json_form import to_plain_json
+        from dovetail.report.verdicts import summary_of
+
         found = to_plain_json(summary_of(results, options.cut, drift=options.drift))
         write_text(summary, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if html is not None:
@@ -168,6 +167,15 @@ def show_comparison(
 
 
 def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: bool) -> None:
+    from dovetail.report.compared import (
+        compared_metrics,
+        comparison_remarks,
+        comparison_table,
+        later_table,
+        paired_tables,
+    )
+    from dovetail.report.intervals import group_variants, policy_label
+
     console = tables.make_console()
     width = console.width
     one = results[0]
@@ -201,6 +209,9 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
 def _common_notes(results: Sequence[Result], options: ReportOptions) -> list[str]:
     """The notes of all results but those that `comparison_remarks` has, those of one variant alone with its
     name."""
+    from dovetail.report.compared import TOP_NOTES
+    from dovetail.report.intervals import group_variants
+
     # A note that all variants share is printed once, without their names.
     firsts = {
         name: outcome_notes(

@@ -23,4 +23,23 @@ else:
 
     np = _WhenUsed()
 
-__all__ = ["Bools", "Floats", "Ints", "np"]
+__all__ = ["Bools", "Floats", "Ints", "distinct", "np"]
+
+FEW = 1 << 16
+"""Numbers below this are counted, and not sorted."""
+
+
+def distinct(numbers: Ints) -> tuple[Ints, Ints]:
+    """The distinct of whole numbers, ascending, and of each number the place among them.
+
+    As ``numpy.unique`` with ``return_inverse``, in O(n) where the numbers span less than 65,536.
+    """
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if high - low >= FEW:
+        found: tuple[Ints, Ints] = np.unique(numbers, return_inverse=True)
+        return found
+    shifted = numbers - low
+    there = np.zeros(high - low + 1, np.bool_)
+    there[shifted] = True
+    place = np.cumsum(there) - 1
+    return np.flatnonzero(there)[: len(numbers)] + low, place[shifted]

@@ -14,6 +14,9 @@ from dovetail.files.sentences import make_printable
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+STDIN = "-"
+"""The name of a file that stands for standard input."""
+
 
 class Whole(io.FileIO):
     """A descriptor that takes everything or fails: full disks and slow pipes take a part at a time.

@@ -218,7 +218,11 @@ class Cluster:
     @staticmethod
     def parse(text: str | os.PathLike[str]) -> Cluster:
         """A cluster from its short form, or from a cluster file (TOML). Raises `InputError`."""
-        # The parser needs pydantic: load it late.
+        # The parser of files needs pydantic: it is loaded for files alone.
+        from dovetail.model.short_form import parse_short_form
+
+        if isinstance(text, str) and (found := parse_short_form(text.strip())) is not None:
+            return Cluster.of(*found)
         from dovetail.model.cluster_file import parse_groups
 
         return Cluster.of(*parse_groups(text))

@@ -21,12 +21,10 @@ from dovetail.files.toml import read_toml, toml_lines
 from dovetail.model.cluster import Cluster
 from dovetail.model.conditions import NO_CONDITIONS, Conditions
 from dovetail.model.hostlist import MOST_NAMES, compress_names, expand_hostlist
-from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
+from dovetail.model.node import CPU, Device, Node
+from dovetail.model.short_form import SHORT, parse_short_form
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
 
-SHORT = "'16x8cpu+1gpu'"
-
-_SHORT = re.compile(r"([0-9]{1,9})x([0-9]{1,9})cpu(?:\+([0-9]{1,9})gpu)?")
 _LIKE_SHORT = re.compile(r"[-+.0-9]+\s*x|[^/\\]*cpu(\+[^/\\]*)?$", re.IGNORECASE)
 
 Count = Annotated[int, Field(ge=1, le=MOST_DEVICES), BeforeValidator(whole_number(1, MOST_DEVICES))]
@@ -100,36 +98,15 @@ def parse_groups(text: str | os.PathLike[str]) -> tuple[list[Group], str, Condit
             f"cluster: found {show_value(text)}, expected a short form such as {SHORT} or a path"
         )
     text = os.fspath(text).strip()
-    match = _SHORT.fullmatch(text)
     # First the short form: a file of such a name is named with a folder, ./16x8cpu.
-    if match is not None:
-        return _parse_short_form(text, *(int(number or 0) for number in match.groups()))
+    if (found := parse_short_form(text)) is not None:
+        return *found, NO_CONDITIONS
     # What looks like a short form and is no file is a mistake in one, and no missing file.
     if not os.path.exists(text) and (not text or (_LIKE_SHORT.match(text) and not text.endswith(".toml"))):
         raise InputError(
             f"cluster: found {show_value(text)}, expected a short form such as {SHORT} or the path of a file"
         )
     return _from_file(text)
-
-
-def is_short(text: str) -> bool:
-    """Whether the text is a short form, such as ``16x8cpu+1gpu``."""
-    return _SHORT.fullmatch(text) is not None
-
-
-def _parse_short_form(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], str, Conditions]:
-    for found, most, what in (
-        (nodes, MOST_NAMES, "nodes"),
-        (cpus, MOST_CPUS, "CPUs a node"),
-        (gpus, MOST_DEVICES, "GPUs a node"),
-    ):
-        if found > most:
-            raise InputError(f"cluster {text!r}: found {found} {what}, expected at most {most}")
-    if nodes == 0 or cpus + gpus == 0:
-        what = "nodes" if nodes == 0 else "CPUs and no GPUs"
-        raise InputError(f"cluster {text!r}: found 0 {what}, expected at least one, as in {SHORT}")
-    groups: list[Group] = [(uniform_node(cpus, gpus), Numbered("n", nodes))]
-    return groups, short_form(nodes, cpus, gpus), NO_CONDITIONS
 
 
 def _from_file(path: str) -> tuple[list[Group], str, Conditions]:

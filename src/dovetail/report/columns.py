@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.files.arrays import distinct
 from dovetail.model import Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.fitting import share_taken
 from dovetail.model.tables import JobTable, RecordTable
@@ -364,9 +365,10 @@ class TableColumns(Columns):
         if not isinstance(jobs, JobTable):
             return super()._keys_of(by)
         numbers = self.table.in_order(jobs.form if by in ("app", "implementation") else getattr(jobs, by))
-        if np.abs(numbers).max(initial=0) < 1 << 15:
-            numbers = numbers.astype(np.int16)  # sorted by radix, in a fifth of the time
-        kinds, first, places = np.unique(numbers, return_index=True, return_inverse=True)
+        kinds, places = distinct(numbers)
+        # Of several the last that is written stays: from the end, that is the first.
+        first = np.empty(len(kinds), np.int64)
+        first[places[::-1]] = np.arange(len(places) - 1, -1, -1)
         texts = [_breakdown_name(jobs, by, kind) for kind in kinds.tolist()]
         known: dict[str, int] = {}
         for kind in np.argsort(first).tolist():  # as they come; two forms may be of one app

@@ -16,6 +16,16 @@ from dovetail.model import Allocation, Cluster, NodeGroup, Part, Record, Result,
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import bit_runs
 from dovetail.model.tables import NumberedIds
+from dovetail.native.texts import (
+    Cells,
+    Choices,
+    Fractions,
+    Numbers,
+    Spans,
+    Words,
+    can_write_lines,
+    write_lines,
+)
 from dovetail.report.columns import Columns, Floats, TableColumns, columns_of
 from dovetail.report.spelling import SpanTexts
 from dovetail.workloads.swf_writer import as_number
@@ -50,6 +60,8 @@ FINAL_STATES = {
 """Our states in Batsim's words."""
 CHUNK = 4_000
 """Lines that are made at once."""
+LARGEST_PLAIN = 1e15
+"""Below it Python writes a whole number with decimals without an exponent."""
 NEVER = "-1"
 NAN = float("nan")
 FORMULA = tuple("=+-@\t\r")
@@ -156,25 +168,15 @@ def csv_pieces(result: Result) -> Iterator[str]:
     """`to_evalys_csv` piece by piece, so that the whole text never stands in memory."""
     yield ",".join(COLUMNS) + "\n"
     columns = columns_of(result)
+    if isinstance(columns, TableColumns) and can_write_lines() and isinstance(columns.ids, NumberedIds):
+        for piece in write_lines(_cells_of_table(result, columns), len(columns.submit), CHUNK):
+            yield piece.decode()
+        return
     numbers = ResourceNumbers(columns.cluster)
     names, app = columns.keys("app")
     apps = list(map(_quote_cell, names))
-    # The division by 0 is meant: a job that waited and took no time has an infinite stretch.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
-    stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
-    times = [
-        SwfNumbers(values)
-        for values in (
-            columns.submit,
-            columns.walltimes,
-            columns.start,
-            columns.run,
-            np.where(columns.ran, columns.end, NAN),
-            columns.wait,
-            np.where(columns.ran, columns.response, NAN),
-        )
-    ]
+    stretch = _stretches(columns)
+    times = [SwfNumbers(values) for values in _times_of(columns)]
     workload, completed = (
         _quote_cell(result.workload),
         State.COMPLETED,
@@ -206,6 +208,70 @@ def csv_pieces(result: Result) -> Iterator[str]:
             strict=False,  # the name of the workload has no end
         )
         yield "\n".join(map(",".join, rows)) + "\n"
+
+
+def _times_of(columns: Columns) -> tuple[Floats, ...]:
+    """Submission, walltime, start, execution, finish, waiting and turnaround of each job."""
+    return (
+        columns.submit,
+        columns.walltimes,
+        columns.start,
+        columns.run,
+        np.where(columns.ran, columns.end, NAN),
+        columns.wait,
+        np.where(columns.ran, columns.response, NAN),
+    )
+
+
+def _stretches(columns: Columns) -> Floats:
+    # The division by 0 is meant: a job that waited and took no time has an infinite stretch.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
+    stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
+    return stretch
+
+
+def _cells_of_table(result: Result, columns: TableColumns) -> list[Cells]:
+    """The cells of records that are a table, all of which ran, as C takes them."""
+    assert isinstance(columns.ids, NumberedIds)
+    names, app = columns.keys("app")
+    submit, walltime, start, run, end, wait, response = map(_time_cells, _times_of(columns))
+    killed, nothing = columns.killed.astype(np.int64), np.zeros(len(columns.submit), np.int64)
+    nodes, stretch = columns.stretches.nodes, _stretches(columns)
+    assert nodes is not None
+    # Most jobs have waited for nothing: what `repr` makes of whole numbers needs no `repr`.
+    whole = np.where((stretch == np.floor(stretch)) & (stretch < LARGEST_PLAIN), stretch, -1).astype(np.int64)
+    others = np.flatnonzero(whole < 0)
+
+    def words(part: slice) -> Iterable[str]:
+        of_part = others[slice(*np.searchsorted(others, (part.start, part.stop)))]
+        return map(repr, stretch[of_part].tolist())
+
+    return [
+        Numbers(columns.ids.numbers),
+        Choices(nothing, [_quote_cell(result.workload)]),
+        Choices(app, list(map(_quote_cell, names))),
+        submit,
+        Numbers(columns.cpus.astype(np.int64)),
+        walltime,
+        Choices(killed, ["1", "0"]),
+        Choices(killed, [FINAL_STATES[State.COMPLETED], FINAL_STATES[State.TIMEOUT]]),
+        start,
+        run,
+        end,
+        wait,
+        response,
+        Fractions(whole, words),
+        Spans(nodes.runs, nodes.first, nodes.low, nodes.high, nodes.cpus),
+    ]
+
+
+def _time_cells(values: Floats) -> Cells:
+    """Seconds as SWF writes numbers: in C where all are whole."""
+    known = np.where(np.isnan(values), -1.0, values)
+    if (np.abs(known) < LARGEST).all() and (known == np.floor(known)).all():
+        return Numbers(known.astype(np.int64))
+    return Words(SwfNumbers(values).of)
 
 
 def _id_cells(columns: Columns, part: slice) -> Iterable[str]:

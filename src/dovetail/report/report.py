@@ -14,12 +14,11 @@ from dovetail.errors import InputError
 from dovetail.extras import need_module, needing_extra
 from dovetail.files.writing import write_text
 from dovetail.model import Result, Seconds
-from dovetail.report import compared, outcome, tables, wording
+from dovetail.report import outcome, tables, wording
 from dovetail.report.intervals import Paired, compare_paired, group_variants, policy_label
 from dovetail.report.json_form import text_of, to_json, to_plain_json
 from dovetail.report.metrics import TrimmedTrace, compute_metrics
 from dovetail.report.options import ReportOptions
-from dovetail.report.verdicts import summary_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,6 +193,8 @@ class Comparison(_Written, Sequence[Report]):
 
         With ``drift`` the figures of every policy, too, with intervals that hold it.
         """
+        from dovetail.report.verdicts import summary_of
+
         return summary_of(self.results, self.options.cut, drift=self.options.drift)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -233,6 +234,8 @@ class Comparison(_Written, Sequence[Report]):
 
     def __str__(self) -> str:
         drift = self.options.drift
+        from dovetail.report import compared
+
         notes = [Text(line) for line in compared.comparison_remarks(self.results, drift=drift)]
         table = compared.comparison_table(self.results, drift=drift)
         return tables.render_plain(table, *notes).rstrip("\n")

@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.files.arrays import distinct
 from dovetail.model import CPU, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.fitting import share_taken
@@ -126,7 +127,7 @@ def busy_seconds(columns: Columns) -> Floats:
     held = Held.of(columns, np.argsort(stretches.start, kind="stable"))
     busy, covered = np.zeros(len(cluster.units)), np.full(len(cluster.units), -np.inf)
     places, nodes = Places(cluster), np.arange(len(cluster))
-    for device in np.unique(held.device).tolist():
+    for device in distinct(held.device)[0].tolist():
         mine = held.device == device
         # Where every job holds all of a unit, stretches on it cannot overlap, and their sum is the busy time.
         # Shared units need the union of the stretches, pair by pair.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.priority import Priorities, is_ranked
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
-from dovetail.errors import DovetailWarning
+from dovetail.errors import warn_caller
 from dovetail.history.buffered import BufferedHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.local.claims import Claims
@@ -29,11 +28,6 @@ from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL, Neighbourhood, Overrun
 
 Notify = Callable[[str], None]
-
-
-def warn_caller(sentence: str) -> None:
-    """Warn the Python caller."""
-    warnings.warn(sentence, DovetailWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name, show_value
-from dovetail.files.streams import standard_input
+from dovetail.files.streams import STDIN, standard_input
 from dovetail.model import TableTruth, Workload
 from dovetail.model.templates import DEVICE
 from dovetail.records import dataclass
@@ -28,8 +28,6 @@ from dovetail.workloads.job_builder import INDEX, JobBuilder, depends_of
 from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split_words
 from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
-STDIN = "-"
-"""The name that stands for standard input."""
 _EXPECTED = "a job file, a trace, or commands, one a line"
 _SHELL = re.compile(r"(?:\|\|?|&&?|;)$|[0-9]?>>?[^=]*$|<")
 _HOLE = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}|(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -28,7 +28,7 @@ from dovetail.model import (
     Seconds,
     Workload,
 )
-from dovetail.model.cluster_file import is_short
+from dovetail.model.short_form import is_short
 from dovetail.spec.jobs import HIGHEST_PRIORITY, KEPT, job_option
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_RETRIES
 from dovetail.workloads.job_builder import COMMUNICATING

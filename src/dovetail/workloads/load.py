@@ -16,16 +16,19 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dovetail.errors import InputError
 from dovetail.files.arrays import np
 from dovetail.files.sentences import file_name, show_value, suggest_closest
+from dovetail.files.streams import STDIN
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import load_named, registered_entries
 from dovetail.spec.jobs import PartialSpec
-from dovetail.workloads.commands import STDIN, Cpus, list_parts, load_commands
 from dovetail.workloads.partitions import warn_of_unmapped
+
+if TYPE_CHECKING:  # a trace waits for no reader of commands
+    from dovetail.workloads.commands import Cpus
 
 Reader = Callable[..., Workload]
 
@@ -104,6 +107,8 @@ def read_parts(
     if path != STDIN and (is_trace(path) or path.startswith(("published:", "synthetic:"))):
         raise InputError("found a trace, expected a job file or a list of commands", where=file_name(path))
     _check_list_name(path, bool(options.get("on")))
+    from dovetail.workloads.commands import list_parts
+
     return [], list_parts(path, part, **options)
 
 
@@ -174,6 +179,8 @@ def _from_file(
         _no_options("a trace", of_jobs, spec)
         return _read_trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
+    from dovetail.workloads.commands import load_commands
+
     return load_commands(spec, part, **commands)
 
 

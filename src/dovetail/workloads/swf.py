@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.errors import InputError
-from dovetail.files.arrays import Bools
+from dovetail.files.arrays import Bools, distinct
 from dovetail.model import EMPTY, Cluster, JobId, Rejected, Request, Seconds, TableTruth, Workload
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.tables import JobTable, NumberedIds, Times
@@ -149,7 +149,7 @@ def _rejection_reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node
     """Why jobs are rejected, by place in the file."""
     fitting = Fitting(cluster)
     reasons: dict[int, str] = {}
-    for count in np.unique(arrays.processors).tolist():
+    for count in distinct(arrays.processors)[0].tolist():
         if count > 0:
             refusal = fitting.refusal_reason(swf_request(count, cpus_per_node))
             if refusal is not None:
@@ -169,9 +169,9 @@ def _make_table(
 ) -> JobTable:
     """The jobs at these places, in their order."""
     interned = Interned()
-    processors, width = np.unique(arrays.processors[order], return_inverse=True)
-    applications, app = np.unique(np.maximum(arrays.application[order], 0), return_inverse=True)
-    pairs, form = np.unique(width * len(applications) + app, return_inverse=True)
+    processors, width = distinct(arrays.processors[order])
+    applications, app = distinct(np.maximum(arrays.application[order], 0))
+    pairs, form = distinct(width * len(applications) + app)
     forms = []
     for pair in pairs.tolist():
         k, a = int(processors[pair // len(applications)]), int(applications[pair % len(applications)])

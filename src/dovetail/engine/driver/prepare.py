@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from operator import is_not
+from typing import TYPE_CHECKING
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
-from dovetail.engine.state.core import Engine
 from dovetail.engine.state.mistakes import blame_policy
 from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import traits_of
@@ -35,6 +35,9 @@ from dovetail.model import (
 )
 from dovetail.model.fitting import suits_request
 from dovetail.model.tables import JobTable
+
+if TYPE_CHECKING:
+    from dovetail.engine.state.core import Engine
 
 MOST_UNITS = 250_000
 """CPU pools and devices of the largest cluster for policies that look at each of them at every instant."""

@@ -6,14 +6,16 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from dovetail.engine.capacity.free import Placement
-from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, JobId, Result, Seconds, TableTruth, Workload
 from dovetail.records import dataclass
 from dovetail.spec.values import Compilation, Overrun
+
+if TYPE_CHECKING:
+    from dovetail.engine.state.progress import Expectations
 
 MADE = 200_000
 """Objects made between two searches for reference cycles at least."""

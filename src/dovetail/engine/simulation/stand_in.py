@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dovetail.engine.capacity.cores import CoreBook
 from dovetail.engine.capacity.free import UNLIMITED, FreeCapacity, Layout, Share
 from dovetail.engine.simulation.request import NotModelled, SimulationOptions, SimulationRequest
+from dovetail.files.arrays import distinct
 from dovetail.model import (
     CPU,
     EMPTY,
@@ -270,8 +271,8 @@ def _simulate_jobs(
     sizes = np.zeros(len(bound), np.int64) if room is None else room
     line = np.zeros(len(bound), np.int64)
     for column in (jobs.nodes, cpus, devices, sizes):  # rows at once take twenty times as long
-        values, place = np.unique(column, return_inverse=True)
-        line = np.unique(line * len(values) + place, return_inverse=True)[1]
+        values, place = distinct(column)
+        line = distinct(line * len(values) + place)[1]
     ranked = _by_rank(workload, policy, bound)
     return rigid.simulate_rigid(
         rigid.Columns(
