@@ -16,9 +16,10 @@ from dovetail_command import DOVETAIL
 from services import Serving, submit, wait
 from waiting import until
 
-from dovetail.files.shortage import lack_at, lack_of
+from dovetail.files.shortage import NoPlaceError, lack_at, lack_of
 from dovetail.process.cgroups import Groups
 from dovetail.process.children import Setup
+from dovetail.process.outputs import Outputs
 from dovetail.process.spawn_log import parse_log
 from dovetail.process.starting import NoResourcesError, SpawnError, Starter
 from dovetail.service.client import open_connection
@@ -143,3 +144,14 @@ def test_one_class_of_reasons() -> None:
     assert lack_of(above) == "the disk quota is used up"
     assert lack_of(OSError(errno.EIO, "broken")) == ""
     assert lack_of(None) == ""
+
+
+def test_a_link_to_nothing_in_the_place_of_a_folder_is_no_reason_of_a_job(tmp_path: Path) -> None:
+    """As a file there: what is to start waits until it is gone."""
+    (tmp_path / "output").symlink_to("/nowhere/at/all")
+    outputs = Outputs(tmp_path, endless=True)
+    with pytest.raises(NoPlaceError, match="output: found a file, expected a folder") as found:
+        outputs.own_paths("1", 1)
+    assert lack_of(found.value)
+    (tmp_path / "output").unlink()
+    assert outputs.own_paths("1", 1)[0].endswith("output/0/1.out")

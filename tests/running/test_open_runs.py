@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -90,3 +92,45 @@ def test_a_state_folder_that_was_copied_has_its_own_runs(root: Path, tmp_path: P
     shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-copy"))
     copy = tmp_path.with_name(f"{tmp_path.name}-copy") / "runs"
     assert open_runs(copy) == [copy / "a"]
+
+
+PROGRAM = """
+import os, sys
+seen = 0
+def count(path):
+    global seen
+    if isinstance(path, (str, bytes, os.PathLike)) and {root!r} in os.fsdecode(path):
+        seen += 1
+def counted(call):
+    def made(path=".", *more, **named):
+        count(path)
+        return call(path, *more, **named)
+    return made
+for name in ("stat", "lstat", "readlink", "access"):
+    setattr(os, name, counted(getattr(os, name)))
+sys.addaudithook(lambda event, got: event in ("open", "os.listdir", "os.scandir") and count(got[0]))
+from dovetail.cli.main import run_cli
+try:
+    run_cli()
+finally:
+    os.write(2, b"calls %d" % seen)
+"""
+
+
+def test_a_run_looks_at_as_many_files_whatever_has_ended_before(tmp_path: Path) -> None:
+    """Calls, not seconds: files of runs that a whole `run` opens, lists or looks at."""
+    root = tmp_path / "state" / "dovetail"
+    command = [sys.executable, "-c", PROGRAM.format(root=str(root)), "run", "--quiet", "--", "true"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "DOVETAIL_CGROUPS": "off"}
+
+    def calls() -> int:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return int(done.stderr.rpartition("calls ")[2])
+
+    calls()  # the first makes the history
+    before = calls()
+    for n in range(500):
+        run_of(root / "runs", f"ended{n}")
+    calls()
+    assert abs(calls() - before) <= 5

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
@@ -18,6 +20,7 @@ from dovetail.model import App, Choice, Command, Implementation, Job, Request
 from dovetail.process.processes import process_origin
 from dovetail.process.spawn_log import read_log
 from dovetail.running.ledger import Ledger
+from dovetail.service import ground
 from dovetail.service.client import open_connection
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.serve import _try_lock
@@ -76,6 +79,104 @@ def test_the_lock_is_held_though_its_file_is_removed(tmp_path: Path) -> None:
         done = service.dovetail("serve", "--folder", str(service.folder.path), timeout=60)
         assert done.returncode == 2
         assert "a service runs already" in done.stderr
+
+
+def test_lingering_that_is_off_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    socket, login = tmp_path / "user" / "1000" / "s", tmp_path / "seats"
+    monkeypatch.setattr(ground, "RUNTIME", tmp_path / "user")
+    monkeypatch.setattr(ground, "LOGIN", login)
+    monkeypatch.setattr(ground, "LINGERING", tmp_path / "linger")
+    monkeypatch.setattr(ground, "name_of", lambda uid: "ann")
+    assert not ground.why_ended_at_logout(socket, 1000), "no logind runs here"
+    login.mkdir()
+    assert "'loginctl enable-linger' has both stay" in ground.why_ended_at_logout(socket, 1000)
+    assert not ground.why_ended_at_logout(socket, 0)
+    assert not ground.why_ended_at_logout(tmp_path / "state" / "s", 1000)
+    (tmp_path / "linger").mkdir()
+    (tmp_path / "linger" / "ann").touch()
+    assert not ground.why_ended_at_logout(socket, 1000)
+
+
+def test_serve_and_its_unit_name_lingering(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    service.program = (
+        "-c",
+        "import dovetail.service.serve as s, dovetail.service.ground as g\n"
+        "g.RUNTIME = g.LOGIN = g.Path('/'); g.LINGERING = g.Path('/nowhere')\n"
+        "s.why_ended_at_logout = lambda path, uid: g.why_ended_at_logout(path, 1000)\n"
+        "from dovetail.start import main; main()",
+    )
+    service.start().close()
+    service.stop()
+    assert "lingering is off for this account: at its last logout" in log_of(service)
+    unit = Path(__file__).parents[2] / "share" / "systemd" / "user" / "dovetail.service"
+    assert "loginctl enable-linger" in unit.read_text()
+
+
+def replace_by(path: Path, make: Callable[[Path], object]) -> None:
+    """Put something else at this path, whatever the service makes there meanwhile."""
+    while True:
+        path.unlink(missing_ok=True)
+        with suppress(FileExistsError):
+            make(path)
+            return
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to("/nowhere/at/all")
+
+
+def test_the_lock_is_held_whatever_is_put_in_its_place(tmp_path: Path) -> None:
+    with serving(tmp_path, "--cluster", "1x1cpu") as service:
+        lock = service.folder.path / "lock"
+        makes: list[Callable[[Path], object]] = [Path.mkdir, os.mkfifo, link_to_nothing]
+        for n, make in enumerate(makes):
+            replace_by(lock, make)
+            until(lambda n=n: log_of(service).count("was no file, and is lock.") > n)
+            until(service.folder.is_locked)
+        assert service.dovetail("queue", timeout=60).returncode == 0
+
+
+def write_nonsense(path: Path) -> None:
+    path.write_bytes(b"\xff{[\0")
+
+
+def test_clients_find_it_whatever_is_put_in_the_place_of_socket_and_address(tmp_path: Path) -> None:
+    socket = tmp_path / "service" / "service.sock"
+    with serving(tmp_path, "--cluster", "1x1cpu", "--socket", str(socket)) as service:
+        address = service.folder.path / "address.json"
+        makes: list[Callable[[Path], object]] = [write_nonsense, os.mkfifo]
+        for n, make in enumerate(makes):
+            replace_by(address, make)
+            until(lambda n=n: log_of(service).count("address.json: was removed or changed") > n)
+            assert service.folder.address() is not None
+        replace_by(socket, Path.mkdir)
+        until(lambda: "the socket was removed; clients find a new one" in log_of(service))
+        until(socket.is_socket)
+        assert service.dovetail("queue", timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("damage", ["wal cut", "wal begins otherwise", "ledger cut"])
+def test_nothing_acknowledged_is_lost_where_a_file_is_cut(tmp_path: Path, damage: str) -> None:
+    """In its place, which leaves it the same file; the service is killed then."""
+    with serving(tmp_path, "--cluster", "1x1cpu") as service:
+        with open_connection(service.folder.path) as client:
+            ids = submit(client, *({"command": ["sleep", "600"]} for _ in range(5)))
+            file = service.folder.ledger_path
+            if damage == "ledger cut":
+                os.truncate(file, 0)
+            elif damage == "wal cut":
+                os.truncate(f"{file}-wal", 0)
+            else:
+                with open(f"{file}-wal", "r+b") as wal:
+                    wal.write(b"otherwise")
+            until(lambda: "nothing is lost" in log_of(service), seconds=30)
+        service.kill()
+        with service.start() as client:
+            assert {row["id"] for row in client.get("/api/v1/jobs")["jobs"]} == set(ids)
+    with sqlite3.connect(service.folder.ledger_path) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    database.close()
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])

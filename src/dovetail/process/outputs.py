@@ -83,9 +83,12 @@ class Outputs:
         if not os.path.isdir(bucket):
             try:
                 os.makedirs(bucket, mode=0o700, exist_ok=True)
-            except (FileExistsError, NotADirectoryError) as error:
+            except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
                 above = os.path.dirname(bucket)
-                raise NoPlaceError(bucket if os.path.isdir(above) else above) from error
+                place = bucket if os.path.isdir(above) else above
+                if not _is_there(place):  # a link to nothing is in the way, too
+                    raise
+                raise NoPlaceError(place) from error
         return out, err
 
     def _fresh_paths(self, job: JobId, attempt: int) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import sqlite3
+import struct
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -104,6 +105,10 @@ _OPEN = "state IN ('PENDING', 'RUNNING')"
 _REMEMBERED = 4096
 """Apps, launches and places of which the numbers are remembered."""
 
+WAL_HEAD, FILE_HEAD = 32, 32
+"""Bytes of the beginnings of SQLite's files that are looked at (https://sqlite.org/fileformat2.html)."""
+_WAL_MAGIC = {0x377F0682: "little", 0x377F0683: "big"}
+
 _OURS = (sqlite3.IntegrityError, sqlite3.ProgrammingError)
 """SQLite's errors for mistakes of ours, not of the disk."""
 
@@ -113,6 +118,51 @@ Action = Literal["cancel", "hold", "release", "requeue"]
 Number = tuple[int, int | None]
 """Number of a job of a service, and of its element of an array."""
 _Statement = tuple[str, tuple[object, ...]]
+
+
+def _held_as(number: int, path: str | os.PathLike[str]) -> int:
+    """A descriptor of this file, of this number unless that is negative. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if number < 0:
+        return fd
+    os.dup2(fd, number, inheritable=False)
+    os.close(fd)
+    return number
+
+
+def _begins_as_wal(head: bytes) -> bool:
+    """Whether a write-ahead log, which may be empty, begins with a header whose checksum is right.
+
+    >>> _begins_as_wal(b""), _begins_as_wal(bytes(32))
+    (True, False)
+    """
+    if not head:
+        return True
+    order = _WAL_MAGIC.get(int.from_bytes(head[:4], "big"))
+    if order is None or len(head) < WAL_HEAD:
+        return False
+    first = second = 0
+    words = struct.unpack(f"{'<' if order == 'little' else '>'}6I", head[:24])
+    for one, other in zip(words[::2], words[1::2], strict=True):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return (first, second) == struct.unpack(">2I", head[24:])
+
+
+def _begins_as_database(head: bytes, size: int) -> bool:
+    """Whether a database of so many bytes begins as one, and has the pages of which its header knows.
+
+    >>> _begins_as_database(b"", 0), _begins_as_database(b"SQLite format 3" + bytes(17), 100)
+    (True, True)
+    >>> _begins_as_database(b"something else", 100)
+    False
+    """
+    if not head:
+        return True
+    if len(head) < FILE_HEAD or not head.startswith(b"SQLite format 3\0"):
+        return False
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    return size >= pages * (65536 if page == 1 else page)
 
 
 class LedgerDamageError(HistoryError):
@@ -149,7 +199,9 @@ class Ledger:
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
-        self._file, self._wal = os.stat(self.path), -1
+        self._file, self._wal, self._main = os.stat(self.path), -1, -1
+        self._longest, self._begun = 0, False  # of the file beside it, and whether it has anything itself
+        self._heads = (b"", b"")  # how both began when they were looked at last, and were as they should be
         self._beside: dict[str, os.stat_result] = {}
         if durable:
             self._know_files()
@@ -182,6 +234,9 @@ class Ledger:
             os.close(self._wal)
             self._wal = -1
         self._db.close()
+        if self._main >= 0:
+            os.close(self._main)
+            self._main = -1
 
     def __enter__(self) -> Ledger:
         return self
@@ -204,19 +259,37 @@ class Ledger:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the files beside it are still those of their names: what was written last is only there."""
+        """Whether the files beside it are still those of their names: what was written last is only there.
+
+        It is not either where they, or the ledger itself, were cut, or begin otherwise than SQLite's.
+        """
         if self._wal < 0:
             return True
         try:
-            return all(
+            same = all(
                 os.path.samestat(os.stat(f"{self.path}-{name}"), known)
                 for name, known in self._beside.items()
             )
+            return same and self._is_uncut()
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             # As above: what cannot be looked at is not known to be gone.
             return True
+
+    def _is_uncut(self) -> bool:
+        """Whether both files are as long as they have to be, and begin as SQLite's do. Raises `OSError`."""
+        wal, main = os.fstat(self._wal).st_size, os.fstat(self._main).st_size
+        # SQLite begins this file anew in its place; it cuts it only for a stranger who wishes it.
+        is_cut = wal < self._longest or (self._begun and not main)
+        self._longest, self._begun = max(wal, self._longest), self._begun or main > 0
+        heads = os.pread(self._wal, WAL_HEAD, 0), os.pread(self._main, FILE_HEAD, 0)
+        if is_cut or heads == self._heads:
+            return not is_cut
+        if not (_begins_as_wal(heads[0]) and _begins_as_database(heads[1], main)):
+            return False
+        self._heads = heads
+        return True
 
     def write_anew(self) -> None:
         """Put all that is known into a new file in the place of this one, whose files beside it are gone.
@@ -257,12 +330,10 @@ class Ledger:
     def _know_files(self) -> None:
         """What is at our names now is ours; the descriptor keeps its number, which another thread syncs."""
         self._file = os.stat(self.path)
-        wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-        if self._wal < 0:
-            self._wal = wal
-        else:
-            os.dup2(wal, self._wal, inheritable=False)
-            os.close(wal)
+        self._wal = _held_as(self._wal, f"{self.path}-wal")
+        # Held for as long as the database: to close any descriptor of it drops SQLite's locks on it.
+        self._main = _held_as(self._main, self.path)
+        self._longest, self._begun, self._heads = 0, False, (b"", b"")
         self._beside = {name: os.stat(f"{self.path}-{name}") for name in ("wal", "shm")}
 
     @property

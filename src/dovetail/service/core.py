@@ -373,15 +373,18 @@ class Service:
             # In this order, since the readers hold the old file open and would go on reading from it.
             self.ledger.write_anew()
         except HistoryError as error:
-            why = f"{error}; what belongs beside it was removed, so what was written last is on no disk"
+            why = (
+                f"{error}; it, or what belongs beside it, was removed or cut, so what was written last is on "
+                "no disk"
+            )
             if why != self._torn:
                 self._torn = why
                 _log.error("%s", why)
             raise Full(why) from error
         self._torn = ""
         _log.warning(
-            "%s: the files beside it (-wal, -shm) were removed under this service: all that is known is "
-            "written into a new one, nothing is lost",
+            "%s: the files beside it (-wal, -shm), or parts of it, were removed under this service: all that "
+            "is known is written into a new one, nothing is lost",
             self.ledger.path,
         )
 

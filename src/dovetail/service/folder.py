@@ -32,6 +32,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -320,8 +321,13 @@ def _highest_job_number(jobs: Iterable[str]) -> int:
 
 def read_form(path: Path) -> Any:
     """The JSON of a file, which may be damaged. Raises `OSError`, `ValueError`."""
+    # Without waiting: a pipe may lie in its place, to which nothing is written.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no file")
+        data = file.read()
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(data)
     except RecursionError as error:
         raise ValueError("hundreds of nested brackets") from error
 

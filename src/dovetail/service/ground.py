@@ -22,10 +22,12 @@ from dovetail.process.processes import child_processes, is_zombie
 from dovetail.service.core import Service
 from dovetail.service.errors import Full
 from dovetail.service.http import Listeners, unix_socket
+from dovetail.service.people import name_of
 
 _log = logging.getLogger(__name__)
 LOOK = 2.0
 """Seconds between two looks."""
+RUNTIME = Path("/run/user")
 LINGERING = Path("/var/lib/systemd/linger")
 LOGIN = Path("/run/systemd/seats")
 """There where logind runs, which ends what a user has left running and removes the runtime folder."""
@@ -51,6 +53,7 @@ class Ground:
         self._service, self._listeners, self._group, self._lock = service, listeners, group, lock
         self._moved = moved
         self._made = _socket_identity(path)
+        self._noted = _state_of_file(service.folder.path / "address.json")
         self._said = ""
         self._zombies: set[int] = set()
 
@@ -69,6 +72,7 @@ class Ground:
         self._see_lock()
         self._see_room()
         await self._see_socket()
+        self._see_address()
         if os.getpid() == 1:
             self._see_orphans()
 
@@ -123,6 +127,8 @@ class Ground:
             self._log_trouble(f"{folder.path / 'lock'}: cannot be looked at: {error.strerror}")
             return
         try:
+            if (aside := _put_aside(folder.path / "lock")) is not None:
+                _log.warning("%s: was no file, and is %s now", folder.path / "lock", aside.name)
             again = folder.take_lock()
             if again is None:
                 ended = (
@@ -153,21 +159,63 @@ class Ground:
         # At its own path if that is free, so that clients with the old address find it again.
         for path in [self.path, own] if here else [own]:
             try:
+                if path.is_dir() and not path.is_symlink() and path == own:
+                    _put_aside(path)
                 found = unix_socket(path, self._group)
-            except InputError as error:
+            except (InputError, OSError) as error:
                 self._log_trouble(str(error))
                 continue
             await self._listeners.at_socket(found)
             was, self.path, self._made = self.path, path, _socket_identity(path)
             _log.warning("%s: the socket was removed; clients find a new one at %s", was, path)
             self._moved(path)
+            self._noted = _state_of_file(self._service.folder.path / "address.json")
             return
+
+    def _see_address(self) -> None:
+        """Clients read where the socket is; what has come into the place of that file is replaced."""
+        place = self._service.folder.path / "address.json"
+        now = _state_of_file(place)
+        if now is not None and now == self._noted:
+            return
+        if not place.parent.is_dir():  # the ledger is gone, too: that ends us
+            return
+        try:
+            _put_aside(place)
+            self._moved(self.path)
+        except (InputError, OSError) as error:
+            self._log_trouble(str(error))
+            return
+        if self._noted is not None:
+            _log.warning("%s: was removed or changed, and is written anew", place)
+        self._noted = _state_of_file(place)
 
     def _log_trouble(self, trouble: str) -> None:
         """Log what cannot be mended; once, not at every look."""
         if trouble != self._said:
             self._said = trouble
             _log.error("%s", trouble)
+
+
+def _put_aside(path: Path) -> Path | None:
+    """Give what lies in the place of a file another name, and return that. Raises `OSError`."""
+    try:
+        if stat.S_ISREG(path.lstat().st_mode):
+            return None
+    except FileNotFoundError:
+        return None
+    aside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.old")
+    path.rename(aside)
+    return aside
+
+
+def _state_of_file(path: Path) -> tuple[int, ...] | None:
+    """Which file is at this path, and when it was changed last; ``None`` where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _socket_identity(path: Path) -> tuple[int, int] | None:
@@ -179,9 +227,14 @@ def _socket_identity(path: Path) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
 
 
-def why_ended_at_logout(user: str) -> str:
-    """A sentence where the last logout of this account ends what it has left running; empty elsewhere."""
-    if os.geteuid() == 0 or not LOGIN.exists() or (LINGERING / user).exists():
+def why_ended_at_logout(path: Path, uid: int) -> str:
+    """A sentence where the last logout of this account ends what it has left running; empty elsewhere.
+
+    ``path`` is the service's socket.
+    """
+    if uid == 0 or not path.is_relative_to(RUNTIME) or not LOGIN.exists():
+        return ""
+    if (LINGERING / name_of(uid)).exists():
         return ""
     return (
         "lingering is off for this account: at its last logout this machine may end the service, and removes "

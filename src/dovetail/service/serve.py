@@ -587,7 +587,7 @@ async def _run_until_end(
                 service.tidying.watch, "the removal of what is old", lambda error: _log.error("%s", error)
             )
         )
-        if path.is_relative_to("/run/user") and (why := why_ended_at_logout(name_of(os.geteuid()))):
+        if why := why_ended_at_logout(path, os.geteuid()):
             options.tell(why)
         # Only now: before the loop runs there is nothing that could leave in good order.
         for number in (signal.SIGINT, signal.SIGTERM):
