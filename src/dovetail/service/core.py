@@ -48,6 +48,7 @@ from dovetail.model import (
     Usage,
 )
 from dovetail.model.marks import own_number
+from dovetail.plugins import named_backend
 from dovetail.records import dataclass
 from dovetail.running.device_guard import DeviceSight
 from dovetail.running.folder import RunSettings
@@ -441,8 +442,10 @@ class Service:
         found = await self._make_submission(form, person, self._next + APART)
         if len(found.jobs) > MOST_TESTED:
             raise InputError(f"found {len(found.jobs):,} jobs, expected at most {MOST_TESTED} to be tested")
-        if isinstance(self.live.executor, SubmitsJobs):
-            raise InputError("found a scheduler outside that decides: see 'dovetail forecast --slurm --if'")
+        # By its method: `WatchesQueue` itself would bring all of the roll-outs into this process.
+        watches = hasattr(named_backend(self.about.executor), "watch_queue")
+        if isinstance(self.live.executor, SubmitsJobs) and not watches:
+            raise InputError("found a scheduler outside that decides, and whose queue cannot be read")
         now = time.time()
         jobs = [
             {

@@ -64,6 +64,7 @@ from dovetail.service.archive import Archive, KnownRows
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.gpu_hours import HoursBook
+from dovetail.service.guests import GuestQueue, fastest_choice, open_guest_queue
 from dovetail.service.intervals import Span, StartIntervals
 from dovetail.service.long_queue import LONG, ForeseenRun, Hold, IdlePlaces, roll_out_queue
 from dovetail.service.reservations import ReservationBook
@@ -96,6 +97,8 @@ class PredictedTimes:
     """Between when and when, where that is known."""
     draws: Mapping[JobId, list[float]] = EMPTY
     """Seconds until jobs start that are not submitted, roll-out by roll-out."""
+    lasts: Seconds | None = None
+    """For how long it holds though nothing happens in the service; ``None``: until something does."""
 
 
 def predict_queue(
@@ -123,6 +126,10 @@ def predict_queue(
         memory = memory or QueueMemory()
         condition = "state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?"
         entries = archive.ask_here(condition, (2 * MOST,), memory.rows)
+        if intervals is not None and policy is None and cluster is None:
+            guest = memory.guest_queue(folder, about, machine)
+            if guest is not None:
+                return _predict_guests(guest, archive, entries, also, intervals, memory, machine, now)
         entries += _as_if_submitted(also, entries, now)
         runs, standing = _foresee_queue(
             folder,
@@ -164,6 +171,42 @@ def predict_queue(
     rejected = len(standing.waiting.jobs) - len(runs)
     draws = {} if intervals is None else intervals.tested_draws
     return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans, draws)
+
+
+def _predict_guests(
+    guest: GuestQueue,
+    archive: Archive,
+    entries: Sequence[Entry],
+    also: Sequence[Job],
+    intervals: StartIntervals,
+    memory: QueueMemory,
+    machine: Cluster,
+    now: Seconds,
+) -> PredictedTimes:
+    """The same where a batch system starts the jobs: by its whole queue, others' jobs among them.
+
+    Points are medians, since no simulation of our own jobs alone says when others leave room. Raises
+    `DovetailError` where jobs are tested and the batch system does not answer.
+    """
+    jobs: dict[JobId, tuple[Seconds, Seconds | None]] = {}
+    for entry in entries:
+        if entry.state is State.RUNNING and entry.started is not None:
+            end = entry.started + (entry.predicted or 0.0)
+            jobs[entry.job.id] = entry.started, end if end > now else None
+    unknown = sum(end is None for _, end in jobs.values())
+    memory.begin_round()
+    tested = [
+        (job, fastest_choice(job, lambda job, choice: memory.expected_seconds(job, choice, machine)))
+        for job in also
+    ]
+    ended = list(intervals.read_ended(archive, now))
+    sight = guest.test(now, ended, tested) if tested else guest.look(now, ended)
+    spans: Mapping[JobId, Span] = {}
+    if sight is not None:
+        spans, points = intervals.guest_spans(archive, entries, sight, now, {job.id for job in also})
+        jobs |= points
+    left_out = len(entries) + len(also) - len(jobs)
+    return PredictedTimes(now, jobs, left_out, unknown, spans, intervals.tested_draws, guest.lasts)
 
 
 def rolled_as(policy: object) -> str:
@@ -362,6 +405,14 @@ class QueueMemory:
         self._model: RuntimeModel | None = None
         self._answers: dict[tuple[str, str], _Answers] = {}
         self._places: IdlePlaces | None = None
+        self._guest: tuple[str, GuestQueue | None] | None = None
+
+    def guest_queue(self, folder: Path, about: RunSettings, cluster: Cluster) -> GuestQueue | None:
+        """The queue of the batch system that starts the jobs; ``None`` where they start here."""
+        self.predict_with(about.model, about.history)
+        if self._guest is None or self._guest[0] != about.executor:
+            self._guest = about.executor, open_guest_queue(folder, about.executor, cluster)
+        return self._guest[1]
 
     def idle_places(self, cluster: Cluster) -> IdlePlaces:
         """What idle nodes of the cluster give to requests."""
@@ -487,7 +538,9 @@ def answer_question(
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
-    return known if policy or cluster else {**known, "spans": found.spans, "draws": found.draws}
+    if policy or cluster:
+        return known
+    return {**known, "spans": found.spans, "draws": found.draws, "lasts": found.lasts}
 
 
 def main() -> None:
