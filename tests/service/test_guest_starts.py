@@ -19,6 +19,7 @@ from waiting import until
 from dovetail.batch.ids import BatchIds
 from dovetail.model import Cluster, Request
 from dovetail.starts import slurm as tables
+from dovetail.starts.comparing import starts_sooner
 from dovetail.starts.outside import OwnJob, WatchesQueue
 from dovetail_slurm.commands import SlurmError
 from dovetail_slurm.queue import SlurmQueue
@@ -171,6 +172,25 @@ def test_a_job_that_is_only_tested_waits_behind_the_others(commands: Commands) -
     assert sight.situation.waiting[-1].kind.walltime == 3600.0
 
 
+def test_a_shorter_walltime_in_the_place_of_a_waiting_job_starts_it_sooner(commands: Commands) -> None:
+    """It goes before a wide job that waits for half of the node; by the same draws of all others."""
+    half = RUNS.replace("|1|4|", "|1|2|")
+    narrow = line("9", "PENDING").replace("|1|4|", "|1|2|")
+    commands.write(squeue_txt=HEADER + ENDED + half + WAITS + narrow)
+    watch = SlurmWatch()
+
+    def draws(seconds: float) -> list[float]:
+        job = OWN._replace(request=Request(1, 2), cpus=2, walltime=seconds)
+        sight = watch.look(NOW + 60.0, tested={"this": job}, replaced="9")
+        assert [job.key for job in sight.situation.waiting] == ["8_3", "8_4", "this"], "9 is not there twice"
+        found: list[float] = sight.draws.starts(sight.situation)[:, 2].tolist()
+        return found
+
+    assert starts_sooner(draws(120.0), draws(3600.0))
+    assert not starts_sooner(draws(3600.0), draws(3500.0))
+    assert not starts_sooner(draws(3600.0), draws(120.0))
+
+
 def test_a_controller_that_does_not_answer_is_an_error(commands: Commands) -> None:
     watch = SlurmWatch()
     (commands.folder / "squeue.txt").unlink()
@@ -255,12 +275,19 @@ def test_jobs_of_a_guest_have_intervals_on_a_real_slurm(slurm: SlurmCluster, tmp
             service.dovetail("submit", "--test", "--json", "-t", "30", "-c", "2", "--", "sleep", "0.1")
         )
         assert tested["predicted_start_low"] <= tested["predicted_start"] <= tested["predicted_start_high"]
+        found = load(service.dovetail("whatif", "--job", waits[1], "--json"))
+        others = {tuple(one["with"].items()): one for one in found["sooner"]}
+        assert set(others) == {(("walltime", 15.0),), (("walltime", 7.5),), (("partition", "other"),)}
+        assert not others[("walltime", 15.0),]["differs"], "the only node is full"
+        elsewhere = others[("partition", "other"),]["job"]
+        assert elsewhere["predicted_start"] <= found["job"]["predicted_start"], "nothing is in the way there"
         slurm.call("scancel", blocker)
         assert service.dovetail("wait", *waits).returncode == 0
         queue(service)
 
         def outcomes() -> int:
-            return sum(week["forecasts"] for week in load(service.dovetail("model", "starts", "--json")))
+            words = ("model", "starts", "--folder", str(service.folder.path), "--json")
+            return sum(week["forecasts"] for week in load(service.dovetail(*words)))
 
         until(lambda: queue(service) is not None and outcomes() == 2, "both outcomes count")
         assert "no intervals" not in service.folder.log.read_text()

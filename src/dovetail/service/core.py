@@ -463,6 +463,24 @@ class Service:
             row["id"] = "_".join([str(int(number) - APART), *element])
         return {"at": foreseen["at"], "jobs": rows}
 
+    async def foretell_others(self, id: JobId) -> dict[str, Any]:
+        """When a waiting job would start if its owner had requested something else. Raises `InputError`."""
+        found = await self.forecast.ask({"sooner": id})
+        plain, *others = [
+            {
+                "with": one["change"],
+                "job": foretold_row(
+                    id, {"jobs": {id: (one["start"], one["end"])}, "spans": {id: one["span"]}}
+                ),
+                "differs": one["sooner"],
+                "later": one["later"],
+            }
+            for one in found["rows"]
+        ]
+        for row in (plain, *others):
+            del row["job"]["draws"]
+        return {"at": found["rows"][0]["at"], "job": plain["job"], "sooner": others}
+
     def _check_priorities(self, form: SubmitForm, person: Principal) -> None:
         if any(job.priority > 0 for job in form.jobs) and not person.admin:
             raise Forbidden("priority: only the service's own account may set more than 0")

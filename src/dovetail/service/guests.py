@@ -61,12 +61,19 @@ class GuestQueue:
         self._failed_at = None
         return found
 
-    def test(self, now: Seconds, ended: Sequence[Entry], tested: Sequence[tuple[Job, Choice]]) -> GuestSight:
-        """The same with jobs that are not submitted. Raises `DovetailError`."""
+    def test(
+        self,
+        now: Seconds,
+        ended: Sequence[Entry],
+        tested: Sequence[tuple[Job, Choice]],
+        instead: JobId | None = None,
+    ) -> GuestSight:
+        """The same with jobs that are not submitted, ``instead`` of one of ours. Raises `DovetailError`."""
         new = {f"test {job.id}": self._new_job(job, choice, now) for job, choice in tested}
         ran = [_ended_job(entry) for entry in ended if entry.allocation is not None]
-        sight = self._queue.look(now, ran, new)
         own = {self._queue.task_id(id, index): job for job, (id, index) in self._ids.known_ids().items()}
+        replaced = next((id for id, job in own.items() if job == instead), "")
+        sight = self._queue.look(now, ran, new, replaced)
         own |= {name: name.removeprefix("test ") for name in sight.tested if name}
         return GuestSight(sight.situation, sight.draws, sight.known, own)
 

@@ -48,12 +48,17 @@ class OutsideQueue(Protocol):
         ...
 
     def look(
-        self, now: Seconds, ran: Sequence[OwnJob] = (), tested: Mapping[str, OwnJob] | None = None
+        self,
+        now: Seconds,
+        ran: Sequence[OwnJob] = (),
+        tested: Mapping[str, OwnJob] | None = None,
+        replaced: str = "",
     ) -> QueueSight:
         """What runs and waits there. Raises `DovetailError` where it does not answer.
 
         ``ran`` are ended jobs of ours, which count where the batch system keeps no account of them;
-        ``tested`` some that are not submitted, by names that no other job has.
+        ``tested`` some that are not submitted, by names that no other job has; they stand in the place of the
+        waiting job ``replaced``, if there is one of that id.
         """
         ...
 

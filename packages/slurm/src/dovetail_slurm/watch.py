@@ -60,7 +60,11 @@ class SlurmWatch:
         return id if index is None else f"{id}_{index}"
 
     def look(
-        self, now: Seconds, ran: Sequence[OwnJob] = (), tested: Mapping[str, OwnJob] | None = None
+        self,
+        now: Seconds,
+        ran: Sequence[OwnJob] = (),
+        tested: Mapping[str, OwnJob] | None = None,
+        replaced: str = "",
     ) -> QueueSight:
         """One squeue and one scontrol, unless the last ones still hold. Raises `DovetailError`."""
         if not self._looked or not 0 <= now - self._looked[-1] < self.lasts:
@@ -73,8 +77,17 @@ class SlurmWatch:
         if self._drawn is None or self._drawn[0] != version:
             self._drawn = version, tables.draws_of(self._cluster, known, self._jobs, now)
         new = {name: self._as_submitted(name, job, user, now) for name, job in (tested or {}).items()}
+        old = next((job for job in self._jobs if job.id == replaced and job.state == "PENDING"), None)
+        others = self._jobs
+        if old is not None:
+            # Slurm leaves a job its age and its priority when its request is changed.
+            new = {
+                name: job._replace(priority=old.priority, submitted=old.submitted, reason=old.reason)
+                for name, job in new.items()
+            }
+            others = [job for job in self._jobs if job is not old]
         situation, unknown = self._cluster.current_situation(
-            [*self._jobs, *new.values()], now, self._rules.policy, self._rules.tier_of_job, self._is_closed
+            [*others, *new.values()], now, self._rules.policy, self._rules.tier_of_job, self._is_closed
         )
         possible = new.keys() - set(unknown)
         rules = self._rules.assumption_sentences()
