@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.cli.tested import job_alternatives, starts_sooner
+from dovetail.cli.tested import job_alternatives
+from dovetail.starts.comparing import starts_sooner
 
 
 def test_one_thing_is_changed_at_a_time() -> None:

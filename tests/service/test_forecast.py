@@ -278,3 +278,36 @@ def test_a_forecast_that_fails_as_never_foreseen_is_logged_and_made_again_after_
     (record,) = [record for record in caplog.records if record.name == "dovetail.service.forecast"]
     assert record.exc_info is not None, "with its traceback"
     assert str(record.exc_info[1]) == "unforeseen"
+
+
+def test_of_a_waiting_job_its_owners_other_requests_are_compared(service: Serving) -> None:
+    """A short one goes before a wide one under EASY; the same draws show whether that makes a difference."""
+    short = {"command": ["sleep", "0.2"], "app": "often", "cpus": 1, "walltime": 10}
+    with open_connection(service.folder.path) as client:
+        wait(client, submit(client, *[short] * 8))
+        holds = {"command": ["sleep", "300"], "app": "holds", "cpus": 1, "walltime": 4000}
+        runs = submit(client, holds)
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)
+        (wide,) = submit(client, {**short, "cpus": 2, "walltime": 4000})
+        (other,) = submit(client, {**short, "app": "often", "cpus": 1, "walltime": 8000, "hold": True})
+        before = client.get("/api/v1/jobs", patience=30)["jobs"]
+        found = client.get(f"/api/v1/jobs/{wide}/sooner")
+        assert found["job"]["id"] == wide
+        assert found["job"]["predicted_start_low"] <= found["job"]["predicted_start_high"]
+        assert [row["with"] for row in found["sooner"]] == [{"walltime": 2000.0}, {"walltime": 1000.0}]
+        assert not any(row["differs"] or row["later"] for row in found["sooner"])
+        after = client.get("/api/v1/jobs", patience=30)["jobs"]
+        assert [row["walltime"] for row in after] == [row["walltime"] for row in before], "nothing is changed"
+        with pytest.raises(InputError, match="found no job 99999 that waits"):
+            client.get("/api/v1/jobs/99999/sooner")
+        shown = service.dovetail("whatif", "--job", wide).stdout
+        assert shown.startswith("starts ")
+        assert "\nwith a walltime of 33:20: " in shown
+        assert shown.count("(no difference can be shown)") == 2
+        assert "with a walltime of 33:20: " in service.dovetail("explain", wide).stdout
+        assert "differs" not in service.dovetail("explain", other).stdout
+        refused = service.dovetail("whatif", "--job", wide, "--policy", "fcfs")
+        assert refused.returncode == 2
+        assert "expected one of them" in refused.stderr
+        client.post("/api/v1/cancel", {"jobs": "all"})
+        wait(client, [*runs, wide, other])

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import jobs_meant, memory_words, open_service
+from dovetail.cli.tested import sooner_lines
 from dovetail.engine.driver.companions import CompanyBook
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
@@ -254,7 +255,8 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
     """The stories of a service's jobs, with the reason in the words of a journal's."""
     rows = []
     with open_service(at) as service:
-        for job in jobs_meant(service, target):
+        meant = jobs_meant(service, target)
+        for job in meant:
             answer = service.get(f"/api/v1/jobs/{job['id']}/explain")
             story = JobStory(Job(answer["id"], App(answer["app"], ()), ()), state=answer["state"])
             story.waited_for = answer["reason"]
@@ -287,6 +289,12 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                     "reason": waits if answer["state"] == "PENDING" else story.reason(),
                 }
             )
+            # Of one job only: each other request is a round of roll-outs of its own.
+            if answer["state"] == "PENDING" and len(meant) == 1:
+                with suppress(InputError):  # it has started meanwhile
+                    sooner = service.get(f"/api/v1/jobs/{job['id']}/sooner")
+                    if sooner["sooner"]:
+                        rows[-1]["sooner"] = sooner
     return rows
 
 
@@ -579,3 +587,5 @@ def _print_stories(rows: Sequence[Mapping[str, Any]]) -> None:
                 print_line(f"    {row['plan']}")
         else:
             print_line(f"    {row['state']}: {row['reason']}")
+            for line in sooner_lines(row["sooner"]) if "sooner" in row else ():
+                print_line(f"    {line}")

@@ -57,7 +57,7 @@ def forecast(
 
     if not slurm and squeue is None:
         raise InputError("found neither --slurm nor --squeue, expected one of them", where="forecast")
-    queue_text = _read_text_or_run(squeue, "squeue", "-a", "-o", state.SQUEUE)
+    queue_text = _read_text_or_run(squeue, "squeue", "-a", "-r", "-t", "all", "-o", state.SQUEUE)
     cluster = state.SlurmCluster(
         state.read_nodes(
             _read_text_or_run(nodes, "scontrol", "show", "nodes"), _source_name(nodes, "scontrol")
@@ -76,19 +76,20 @@ def forecast(
     except DovetailError as error:
         if sacct is not None:
             raise
-        notes.append(f"no accounting ({error}): run times are walltimes and what runs")
+        notes.append(f"no accounting ({error}): run times are walltimes, and what ended of late")
+        ended = state.ended_jobs(jobs)
     # A recorded queue has its own present; judging it by the clock would shift every wait.
     now = _current_moment(squeue)
     draws = state.draws_of(cluster, ended, jobs, now)
     calibration = _load_calibration()
     # Starts that were forecast at an earlier call are judged first: they teach the correction.
     for one in jobs:
-        if one.hosts and one.start is not None:
+        if (one.hosts or (one.state in state.ENDED and one.ran)) and one.start is not None:
             calibration.start(one.id, one.start)
     for past in ended:
         if past.job.start is not None:
             calibration.start(past.job.id, past.job.start)
-    still = {one.id for one in jobs}
+    still = {one.id for one in jobs if one.state not in state.ENDED}
     for key in calibration.waiting_keys:
         # It left the queue without a start that we could see, so its forecast has no outcome.
         if key not in still:
@@ -106,22 +107,23 @@ def forecast(
     starts = draws.starts(situation)
     found: list[dict[str, Any]] = []
     by_id = {one.id: one for one in jobs}
+
+    def is_chosen(one: SlurmJob) -> bool:
+        # A number is a job or its whole array, as in Slurm's own commands.
+        return job in (None, one.id, one.array) and user in (None, one.user)
+
     for place, queued in enumerate(situation.waiting):
         id = str(queued.key)
         seen = _make_outlook(
             starts[:, place], calibration, now, None if id in calibration.waiting_keys else id
         )
-        if (job is None or id == job) and (user is None or by_id[id].user == user) and wanted is None:
+        if is_chosen(by_id[id]) and wanted is None:
             found.append(_forecast_row(by_id[id], seen))
     if wanted is None:
-        found += [
-            _forecast_row(by_id[id], None)
-            for id in unknown
-            if (job is None or id == job) and (user is None or by_id[id].user == user)
-        ]
+        found += [_forecast_row(by_id[id], None) for id in unknown if is_chosen(by_id[id])]
         if job is not None and not found:
             raise InputError(f"found no waiting job {job}", where="--job")
-    chosen = wanted if wanted is not None else by_id.get(job or "")
+    chosen = wanted or next((by_id[row["id"]] for row in found if job is not None), None)
     sooner = (
         []
         if chosen is None or chosen.hosts

@@ -352,6 +352,8 @@ def _print_job(found: Mapping[str, Any]) -> None:
     for name in ("submit", "start", "end", "predicted_start", "predicted_end"):
         words = describe_interval(found, name, found["submit"]) if name.startswith("predicted") else ""
         lines[name.replace("_", " ")] = ", ".join(filter(None, (format_clock(found[name], now), words)))
+    if found["state"] == "PENDING" and found["predicted_start"] is None:
+        lines["predicted start"] = "unknown"
     lines["predicted"] = format_span(found["predicted"])
     if found["start"] is not None and found["end"] is not None:
         lines["took"] = format_span(found["end"] - found["start"])

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.cli.service import format_span, print_json, start_words
 from dovetail.errors import InputError
 from dovetail.files.streams import print_note
 from dovetail.service.client import Connection
+from dovetail.starts.comparing import starts_sooner
 
 MOST_SHOWN = 10
 """Jobs of a test of which a line is printed."""
-MOMENT, MOST_OF_THEM = 60.0, 0.5
-"""A job starts sooner where it does by so many seconds in so much larger a share of the draws."""
 
 
 def test_jobs(service: Connection, form: Mapping[str, Any], *, as_json: bool) -> None:
@@ -30,10 +29,35 @@ def test_jobs(service: Connection, form: Mapping[str, Any], *, as_json: bool) ->
         prefix = "" if len(rows) == 1 else f"job {row['id']} "
         print(f"{prefix}starts {start_words(row, found['at'])}")
     for other in others:
-        same = "" if other["differs"] else " (no difference can be shown)"
-        print(f"with {other['with']}: {start_words(other['job'], found['at'])}{same}")
+        print(other_start_words(other, found["at"]))
     if len(rows) > MOST_SHOWN:
         print_note(f"and {len(rows) - MOST_SHOWN} more (--json has all)")
+
+
+def sooner_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Of a waiting job when it starts, and when with something else requested."""
+    now = found["at"]
+    yield f"starts {start_words(found['job'], now)}"
+    if not found["sooner"]:
+        yield "nothing else that it could request can be compared with that"
+    for other in found["sooner"]:
+        yield other_start_words({**other, "with": change_words(other["with"])}, now)
+
+
+def other_start_words(other: Mapping[str, Any], now: float) -> str:
+    """When a job would start that requests something else, and whether that can be called sooner."""
+    note = "" if other["differs"] else " (later)" if other["later"] else " (no difference can be shown)"
+    return f"with {other['with']}: {start_words(other['job'], now)}{note}"
+
+
+def change_words(change: Mapping[str, Any]) -> str:
+    """What is requested otherwise, as its owner would write it."""
+    ((name, value),) = change.items()
+    if name == "walltime":
+        return f"a walltime of {format_span(value)}"
+    if name == "nodes":
+        return f"{value} node{'s' if value > 1 else ''}"
+    return "half the memory" if name == "memory" else f"--{name} {value}"
 
 
 def _alternative_rows(
@@ -50,7 +74,8 @@ def _alternative_rows(
         (row,) = answer["jobs"]
         draws = row.pop("draws")
         if draws:
-            found.append({"with": words, "job": row, "differs": starts_sooner(draws, plain)})
+            later = starts_sooner(plain, draws)
+            found.append({"with": words, "job": row, "differs": starts_sooner(draws, plain), "later": later})
     return found
 
 
@@ -76,17 +101,3 @@ def job_alternatives(job: Mapping[str, Any], partitions: Sequence[str]) -> list[
     if isinstance(memory, int) and memory > 1:
         found.append(("half the memory", {**job, "memory": memory // 2}))
     return found
-
-
-def starts_sooner(draws: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether most draws agree that the first of two starts sooner; draw by draw, the same futures.
-
-    >>> starts_sooner([10.0, 20.0, 900.0], [500.0, 600.0, 900.0])
-    True
-    >>> starts_sooner([10.0, 900.0], [500.0, 600.0])
-    False
-    """
-    pairs = list(zip(draws, others, strict=False))
-    sooner = sum(one < other - MOMENT for one, other in pairs)
-    later = sum(one > other + MOMENT for one, other in pairs)
-    return sooner - later > MOST_OF_THEM * len(pairs)

@@ -6,6 +6,7 @@ import sys
 import webbrowser
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -15,6 +16,8 @@ from rich.text import Text
 from dovetail.cli import options as opt
 from dovetail.cli.queue import COLUMNS, idle_lines, of_unknown_length, queue_row
 from dovetail.cli.service import format_clock, format_span, open_service, print_json, show_rows, table_of
+from dovetail.cli.tested import sooner_lines
+from dovetail.errors import InputError
 from dovetail.files.sentences import make_printable
 from dovetail.files.streams import print_note
 from dovetail.report import tables
@@ -81,9 +84,21 @@ def _job_table(found: Mapping[str, Any], now: float, width: int) -> Table:
 
 
 @opt.takes_options("whatif")
-def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> int:
-    """Show when the jobs of this moment would start and end under another policy, or on another cluster."""
+def whatif(policy: str, job: str | None, cluster: str | None, at: str | None, as_json: bool) -> int:
+    """Show when the jobs of this moment would start and end under another policy, or on another cluster.
+
+    With --job show what would start one waiting job sooner: each other request with its interval.
+    """
+    if job is not None and (policy or cluster):
+        raise InputError("found --job beside --policy or --cluster, expected one of them", where="whatif")
     with open_service(at) as service:
+        if job is not None:
+            sooner = service.get(f"/api/v1/jobs/{quote(job, safe='')}/sooner")
+            if as_json:
+                print_json(sooner)
+            else:
+                print("\n".join(sooner_lines(sooner)))
+            return 0
         info = service.get("/api/v1/info")
         # Under its own policy too, so that both columns come from one model and one moment.
         usual = service.post("/api/v1/whatif", {"policy": info["policy"]})

@@ -48,6 +48,7 @@ from dovetail.model import (
     Usage,
 )
 from dovetail.model.marks import own_number
+from dovetail.plugins import named_backend
 from dovetail.records import dataclass
 from dovetail.running.device_guard import DeviceSight
 from dovetail.running.folder import RunSettings
@@ -444,8 +445,10 @@ class Service:
         found = await self._make_submission(form, person, self._next + APART)
         if len(found.jobs) > MOST_TESTED:
             raise InputError(f"found {len(found.jobs):,} jobs, expected at most {MOST_TESTED} to be tested")
-        if isinstance(self.live.executor, SubmitsJobs):
-            raise InputError("found a scheduler outside that decides: see 'dovetail forecast --slurm --if'")
+        # By its method: `WatchesQueue` itself would bring all of the roll-outs into this process.
+        watches = hasattr(named_backend(self.about.executor), "watch_queue")
+        if isinstance(self.live.executor, SubmitsJobs) and not watches:
+            raise InputError("found a scheduler outside that decides, and whose queue cannot be read")
         now = time.time()
         jobs = [
             {
@@ -462,6 +465,24 @@ class Service:
             number, *element = row["id"].split("_")
             row["id"] = "_".join([str(int(number) - APART), *element])
         return {"at": foreseen["at"], "jobs": rows}
+
+    async def foretell_others(self, id: JobId) -> dict[str, Any]:
+        """When a waiting job would start if its owner had requested something else. Raises `InputError`."""
+        found = await self.forecast.ask({"sooner": id})
+        plain, *others = [
+            {
+                "with": one["change"],
+                "job": foretold_row(
+                    id, {"jobs": {id: (one["start"], one["end"])}, "spans": {id: one["span"]}}
+                ),
+                "differs": one["sooner"],
+                "later": one["later"],
+            }
+            for one in found["rows"]
+        ]
+        for row in (plain, *others):
+            del row["job"]["draws"]
+        return {"at": found["rows"][0]["at"], "job": plain["job"], "sooner": others}
 
     def _check_priorities(self, form: SubmitForm, person: Principal) -> None:
         if any(job.priority > 0 for job in form.jobs) and not person.admin:

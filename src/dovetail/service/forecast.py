@@ -43,6 +43,7 @@ class Forecast:
         self._unknown = 0
         self._at: Seconds | None = None  # of the loop's clock
         self._seen = -1
+        self._lasts: Seconds | None = None
         self._took: Seconds = 0.0
         self._failed_at: Seconds | None = None
         self._failure = ""
@@ -78,8 +79,13 @@ class Forecast:
             # Readers may have the patience for a new one; what fails must not be made again at every look.
             fresh = now - self._failed_at < max(PAUSE, enough)
         # Nothing has changed since the last one: it still holds.
-        if self._task is None and not fresh and self._seen != self._changes():
+        if self._task is None and not fresh and not self._still_holds(now):
             self._task = asyncio.create_task(self._renew_forecast())
+
+    def _still_holds(self, now: Seconds) -> bool:
+        """Whether nothing has changed since; what a batch system does shows only when it is read again."""
+        over = self._lasts is not None and self._at is not None and now - self._at >= self._lasts
+        return self._seen == self._changes() and not over
 
     async def wait(self, patience: Seconds) -> None:
         """Have one of all that has happened so far, if that can be had within so many seconds.
@@ -108,7 +114,7 @@ class Forecast:
             found = await self.ask({})
             jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
             self._jobs, self._spans, self._unknown = jobs, found.get("spans", {}), found["unknown"]
-            self._at, self._seen = began, seen
+            self._at, self._seen, self._lasts = began, seen, found.get("lasts")
             self._failed_at, self._failure = None, ""
         except (DovetailError, OSError) as error:
             # There is none now; `whatif`, which needs it, gets the error itself.

@@ -64,10 +64,13 @@ from dovetail.service.archive import Archive, KnownRows
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.gpu_hours import HoursBook
+from dovetail.service.guests import GuestQueue, fastest_choice, open_guest_queue
 from dovetail.service.intervals import Span, StartIntervals
 from dovetail.service.long_queue import LONG, ForeseenRun, Hold, IdlePlaces, roll_out_queue
 from dovetail.service.reservations import ReservationBook
+from dovetail.service.sooner import other_requests
 from dovetail.service.usage import Usage
+from dovetail.starts.comparing import starts_sooner
 
 MOST = 20_000
 """Jobs that are simulated; those behind them get no forecast."""
@@ -96,6 +99,8 @@ class PredictedTimes:
     """Between when and when, where that is known."""
     draws: Mapping[JobId, list[float]] = EMPTY
     """Seconds until jobs start that are not submitted, roll-out by roll-out."""
+    lasts: Seconds | None = None
+    """For how long it holds though nothing happens in the service; ``None``: until something does."""
 
 
 def predict_queue(
@@ -105,10 +110,12 @@ def predict_queue(
     intervals: StartIntervals | None = None,
     also: Sequence[Job] = (),
     memory: QueueMemory | None = None,
+    instead: Job | None = None,
 ) -> PredictedTimes:
     """When the jobs that have not ended will start and end, under this policy and on this cluster.
 
     ``also`` are jobs that are not submitted: as if they were now, behind all others of their priority.
+    ``instead`` is a waiting job as it is not: as if its owner had requested that, at its place in the queue.
     ``memory`` is that of earlier calls: only what has changed since is looked at again. Defaults are the
     service's own. On another cluster, or under another policy, what runs goes on where it
     is. Raises `InputError`, `PolicyError`.
@@ -123,7 +130,17 @@ def predict_queue(
         memory = memory or QueueMemory()
         condition = "state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?"
         entries = archive.ask_here(condition, (2 * MOST,), memory.rows)
+        if intervals is not None and policy is None and cluster is None:
+            guest = memory.guest_queue(folder, about, machine)
+            if guest is not None:
+                return _predict_guests(
+                    guest, archive, entries, also, intervals, memory, machine, now, instead
+                )
         entries += _as_if_submitted(also, entries, now)
+        if instead is not None:
+            entries = [
+                entry._replace(job=instead) if entry.job.id == instead.id else entry for entry in entries
+            ]
         runs, standing = _foresee_queue(
             folder,
             about,
@@ -141,7 +158,7 @@ def predict_queue(
                 jobs[run.job.id] = now + run.start, now + run.end if known else None
         spans: Mapping[JobId, Span] = {}
         if intervals is not None:
-            tested = {job.id for job in also}
+            tested = {job.id for job in (*also, *filter(None, [instead]))}
             # Another cluster has none of the nodes that were drained here.
             drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
             spans = intervals.start_spans(
@@ -164,6 +181,47 @@ def predict_queue(
     rejected = len(standing.waiting.jobs) - len(runs)
     draws = {} if intervals is None else intervals.tested_draws
     return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans, draws)
+
+
+def _predict_guests(
+    guest: GuestQueue,
+    archive: Archive,
+    entries: Sequence[Entry],
+    also: Sequence[Job],
+    intervals: StartIntervals,
+    memory: QueueMemory,
+    machine: Cluster,
+    now: Seconds,
+    instead: Job | None,
+) -> PredictedTimes:
+    """The same where a batch system starts the jobs: by its whole queue, others' jobs among them.
+
+    Points are medians, since no simulation of our own jobs alone says when others leave room. Raises
+    `DovetailError` where jobs are tested and the batch system does not answer.
+    """
+    jobs: dict[JobId, tuple[Seconds, Seconds | None]] = {}
+    for entry in entries:
+        if entry.state is State.RUNNING and entry.started is not None:
+            end = entry.started + (entry.predicted or 0.0)
+            jobs[entry.job.id] = entry.started, end if end > now else None
+    unknown = sum(end is None for _, end in jobs.values())
+    memory.begin_round()
+    tested = [
+        (job, fastest_choice(job, lambda job, choice: memory.expected_seconds(job, choice, machine)))
+        for job in (*also, *filter(None, [instead]))
+    ]
+    ended = list(intervals.read_ended(archive, now))
+    sight = (
+        guest.test(now, ended, tested, None if instead is None else instead.id)
+        if tested
+        else guest.look(now, ended)
+    )
+    spans: Mapping[JobId, Span] = {}
+    if sight is not None:
+        spans, points = intervals.guest_spans(archive, entries, sight, now, {job.id for job, _ in tested})
+        jobs |= points
+    left_out = len(entries) + len(also) - len(jobs)
+    return PredictedTimes(now, jobs, left_out, unknown, spans, intervals.tested_draws, guest.lasts)
 
 
 def rolled_as(policy: object) -> str:
@@ -362,6 +420,14 @@ class QueueMemory:
         self._model: RuntimeModel | None = None
         self._answers: dict[tuple[str, str], _Answers] = {}
         self._places: IdlePlaces | None = None
+        self._guest: tuple[str, GuestQueue | None] | None = None
+
+    def guest_queue(self, folder: Path, about: RunSettings, cluster: Cluster) -> GuestQueue | None:
+        """The queue of the batch system that starts the jobs; ``None`` where they start here."""
+        self.predict_with(about.model, about.history)
+        if self._guest is None or self._guest[0] != about.executor:
+            self._guest = about.executor, open_guest_queue(folder, about.executor, cluster)
+        return self._guest[1]
 
     def idle_places(self, cluster: Cluster) -> IdlePlaces:
         """What idle nodes of the cluster give to requests."""
@@ -473,6 +539,37 @@ class _Expected:
         return TableTruth({key: seconds for key, seconds in filled.items() if seconds is not None})
 
 
+def foresee_others(
+    folder: Path, id: JobId, intervals: StartIntervals | None, memory: QueueMemory | None
+) -> dict[str, Any]:
+    """When a waiting job starts as it is, and with one thing requested otherwise, over the same futures."""
+    about = read_about(folder)
+    with closing(Archive(folder / "ledger.db", lambda: about.cluster)) as archive:
+        found = archive.ask_here("id = ? AND state = 'PENDING'", (id,))
+    if not found:
+        return {"error": f"found no job {id} that waits", "status": 2}
+    job = found[0].job
+    rows: list[dict[str, Any]] = []
+    plain: list[float] = []
+    try:
+        for change, one in [(None, job), *other_requests(job, about.cluster)]:
+            seen = predict_queue(folder, intervals=intervals, memory=memory, instead=one)
+            start, end = seen.jobs.get(id, (None, None))
+            draws = seen.draws.get(id, [])
+            row = {"change": change, "start": start, "end": end, "span": seen.spans.get(id), "at": seen.at}
+            if change is None:
+                plain = draws
+            # Without an interval of its own nothing can be compared with it.
+            if change is None or (draws and plain):
+                row |= {"sooner": starts_sooner(draws, plain), "later": starts_sooner(plain, draws)}
+                rows.append(row)
+            if not plain:
+                break
+    except DovetailError as error:
+        return {"error": str(error), "status": error.exit_status}
+    return {"rows": rows}
+
+
 def answer_question(
     folder: Path,
     question: Mapping[str, Any],
@@ -480,6 +577,8 @@ def answer_question(
     memory: QueueMemory | None = None,
 ) -> dict[str, Any]:
     """The answer to one question, or why there is none; only the queue as it is has intervals."""
+    if "sooner" in question:
+        return foresee_others(folder, question["sooner"], intervals, memory)
     policy, cluster = question.get("policy"), question.get("cluster")
     also = [decode_job(one["job"], decode_app(one["name"], one["app"])) for one in question.get("jobs", ())]
     try:
@@ -487,7 +586,9 @@ def answer_question(
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
-    return known if policy or cluster else {**known, "spans": found.spans, "draws": found.draws}
+    if policy or cluster:
+        return known
+    return {**known, "spans": found.spans, "draws": found.draws, "lasts": found.lasts}
 
 
 def main() -> None:

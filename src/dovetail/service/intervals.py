@@ -10,7 +10,7 @@ import json
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from dovetail.files.writing import replace_file
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, JobId, Reserved, Seconds
 from dovetail.running.ledger import Entry
 from dovetail.service.archive import Archive
+from dovetail.service.guests import GuestSight
 from dovetail.service.long_queue import ForeseenRun, Hold, idle_nodes, need_of, partition_bits
 from dovetail.starts.calibration import (
     CONFIDENCE,
@@ -39,6 +40,7 @@ from dovetail.starts.rolling import (
     StartDraws,
     draws_for,
     lay_out,
+    plan_starts,
     pool_machine,
     roll_out,
     roll_queue,
@@ -71,6 +73,25 @@ class Span(NamedTuple):
     end_high: Seconds | None
 
 
+class _Wait(NamedTuple):
+    """How long until something: seconds, and the median and its spread on the log scale."""
+
+    median: float
+    spread: float
+    low: Seconds
+    high: Seconds
+
+    @staticmethod
+    def corrected(median: float, spread: float, correction: tuple[float, float]) -> _Wait:
+        low, high = (wait_of(median + side * spread) for side in correction)
+        return _Wait(median, spread, low, high)
+
+    @property
+    def point(self) -> Seconds:
+        """The median, within the interval."""
+        return min(max(wait_of(self.median), self.low), self.high)
+
+
 class StartIntervals:
     """What has ended, and the forecasts so far; kept from one question to the next."""
 
@@ -96,13 +117,13 @@ class StartIntervals:
             self._outcomes = kept["outcomes"]
             self._foretold = {job: (middle, plan) for job, (middle, plan) in kept["foretold"].items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
+            # Damage costs accuracy for a while, not the forecast itself: calibration learns anew.
             log.warning("%s is damaged, and calibration begins anew: %s", self._file, error)
             self._calibration, self._outcomes, self._foretold = Calibration(), [], {}
 
     def start_spans(
         self,
         archive: Archive,
-        # Damage costs accuracy for a while, not the forecast itself: calibration learns anew.
         entries: Sequence[Entry],
         runs: Mapping[JobId, ForeseenRun],
         cluster: Cluster,
@@ -129,60 +150,99 @@ class StartIntervals:
         changes = [*_reserved_changes(reserved), *_foreign_changes(foreign)]
         situation = standing._replace(policy=policy, changes=changes)
         starts, lengths = _roll_out(self._make_draws(entries), situation)
-        corrections: dict[int, tuple[float, float]] = {}
         found: dict[JobId, Span] = {}
         # What runs has no start to foretell, only an end; the time already spent is taken off.
         for place, queued in enumerate(situation.running):
             ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
             found[str(queued.key)] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
-        running = len(situation.running)
+        for place, (start, end) in self._spread_of_waits(starts, lengths, now):
+            job = str(situation.waiting[place].key)
+            simulated, over = runs[job].start or 0.0, runs[job].end or 0.0
+            # The plan's own start is held by the interval, so a table never shows a start outside of it.
+            begins = min(start.low, simulated), max(start.high, simulated)
+            ends_at = min(end.low, over), max(end.high, over)
+            found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
+            if job in tested:
+                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
+            elif place < MOST:
+                self._foretell(job, now, start, simulated)
+        self._save_calibration()
+        return found
+
+    def guest_spans(
+        self,
+        archive: Archive,
+        entries: Sequence[Entry],
+        sight: GuestSight,
+        now: Seconds,
+        tested: AbstractSet[JobId] = frozenset(),
+    ) -> tuple[dict[JobId, Span], dict[JobId, tuple[Seconds, Seconds | None]]]:
+        """Intervals, and the medians of starts and ends, of those that wait in a batch system's queue.
+
+        Of its other jobs nothing is remembered. What runs has an interval of its end.
+        """
+        self._take_in(archive, entries, now)
+        self.tested_draws = {}
+        if sight.known < ENOUGH:
+            return {}, {}
+        situation, own = sight.situation, sight.own
+        starts, lengths = _roll_out(sight.draws, situation)
+        spans: dict[JobId, Span] = {}
+        points: dict[JobId, tuple[Seconds, Seconds | None]] = {}
+        for place, queued in enumerate(situation.running):
+            if (job := own.get(str(queued.key))) is not None:
+                ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
+                spans[job] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
+        plan: Floats | None = None
+        for place, (start, end) in self._spread_of_waits(starts, lengths, now):
+            job = own.get(str(situation.waiting[place].key))
+            if job is None:
+                continue
+            spans[job] = Span(now + start.low, now + start.high, now + end.low, now + end.high)
+            points[job] = now + start.point, now + end.point
+            if job in tested:
+                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
+            elif place < MOST and job not in self._foretold:
+                plan = plan_starts(situation) if plan is None else plan
+                self._foretell(job, now, start, min(float(plan[place]), HORIZON))
+        self._save_calibration()
+        return spans, points
+
+    def _spread_of_waits(
+        self, starts: Floats, lengths: Floats, now: Seconds
+    ) -> Iterator[tuple[int, tuple[_Wait, _Wait]]]:
+        """By places of waiting jobs the waits for starts and for ends; none of what never starts."""
+        running = len(lengths[0]) - len(starts[0])
         # On a log scale, as waits spread over orders of magnitude.
-        logs = waits_as_logs(starts)
-        quantiles = np.quantile(logs, (0.05, 0.5, 0.95), axis=0).T.tolist()
+        quantiles = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95), axis=0).T.tolist()
         late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0).T.tolist()
         never = float(waits_as_logs(np.array([HORIZON]))[0])
-        for place, queued in enumerate(situation.waiting):
-            (first, middle, last), end = quantiles[place], late[place]
+        corrections: dict[int, tuple[float, float]] = {}
+        for place, ((first, middle, last), end) in enumerate(zip(quantiles, late, strict=True)):
             # Beyond the horizon in most roll-outs: no interval would be honest.
             if middle >= never:  # as on nodes that are drained
                 continue
-            job, spread = str(queued.key), spread_of(first, last)
             # One correction for jobs of like waits: the calibration's search costs more than all the rest.
             about = round(middle / STEP)
             if about not in corrections:
                 corrections[about] = self._calibration.interval_corrections(now, about * STEP)
-            low, high = corrections[about]
-            simulated = runs[job].start or 0.0
-            # The plan's own start is held by the interval, so a table never shows a start outside of it.
-            begins = (
-                min(wait_of(middle + low * spread), simulated),
-                max(wait_of(middle + high * spread), simulated),
+            yield (
+                place,
+                (
+                    _Wait.corrected(middle, spread_of(first, last), corrections[about]),
+                    _Wait.corrected(end[1], spread_of(end[0], end[2]), corrections[about]),
+                ),
             )
-            wide = spread_of(end[0], end[2])
-            over = runs[job].end or 0.0
-            ends_at = min(wait_of(end[1] + low * wide), over), max(wait_of(end[1] + high * wide), over)
-            found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
-            if job in tested:
-                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
-            # Only the first forecast of a job counts as a promise to be judged; later ones know more.
-            if job not in self._foretold and job not in tested and place < MOST:
-                self._calibration.make_forecast(job, now, float(middle), spread)
-                self._foretold[job] = (now + wait_of(float(middle)), now + simulated)
-        self._save_calibration()
-        return found
+
+    def _foretell(self, job: JobId, now: Seconds, wait: _Wait, plan: Seconds) -> None:
+        """Only the first forecast of a job counts as a promise to be judged; later ones know more."""
+        if job not in self._foretold:
+            self._calibration.make_forecast(job, now, wait.median, wait.spread)
+            self._foretold[job] = (now + wait_of(wait.median), now + plan)
 
     def _take_in(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
         """Take in what has ended, and what has started that was foretold."""
-        # A day more than is looked back on, since ends may have been recorded late.
-        since = max(self._until, now - (LOOK_BACK + 1) * DAY)
-        ended = archive.ask_here("ended >= ? ORDER BY ended DESC, seq DESC LIMIT ?", (since, REMEMBERED))
-        for entry in reversed(ended):
-            if entry.job.id not in self._ended and entry.ended is not None:
-                self._ended[entry.job.id] = entry
-                self._until = max(self._until, entry.ended)
-        # Ordered by their ends: the oldest go first.
-        for job in list(self._ended)[:-REMEMBERED]:
-            del self._ended[job]
+        self.read_ended(archive, now)
         open_now = {entry.job.id: entry for entry in entries}
         for key in self._calibration.waiting_keys:
             found = open_now.get(str(key)) or self._ended.get(str(key))
@@ -194,6 +254,20 @@ class StartIntervals:
                 self._foretold.pop(str(key), None)
             elif found.started is not None:
                 self._note_outcome(str(key), found.started)
+
+    def read_ended(self, archive: Archive, now: Seconds) -> Collection[Entry]:
+        """The last jobs of the service that have ended, by their ends. O(those that are new)."""
+        # A day more than is looked back on, since ends may have been recorded late.
+        since = max(self._until, now - (LOOK_BACK + 1) * DAY)
+        ended = archive.ask_here("ended >= ? ORDER BY ended DESC, seq DESC LIMIT ?", (since, REMEMBERED))
+        for entry in reversed(ended):
+            if entry.job.id not in self._ended and entry.ended is not None:
+                self._ended[entry.job.id] = entry
+                self._until = max(self._until, entry.ended)
+        # Ordered by their ends: the oldest go first.
+        for job in list(self._ended)[:-REMEMBERED]:
+            del self._ended[job]
+        return self._ended.values()
 
     def _note_outcome(self, job: JobId, started: Seconds) -> None:
         """It has started: an outcome."""

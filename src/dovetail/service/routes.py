@@ -313,6 +313,11 @@ def _add_read_routes(app: FastAPI, service: Service) -> None:
         """What was considered for a job, what was predicted, and the reason."""
         return Answer(await explain_job(service, id))
 
+    @app.get("/api/v1/jobs/{id}/sooner", responses=ERRORS)
+    async def sooner(id: str) -> Answer:
+        """When a waiting job starts, and when it would if its owner had requested one thing otherwise."""
+        return Answer(await service.foretell_others(id))
+
     @app.get(
         "/api/v1/jobs/{id}/log",
         responses={**ERRORS, 200: {"content": {"application/octet-stream": {}}, "description": "the bytes"}},

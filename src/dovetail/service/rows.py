@@ -86,7 +86,7 @@ def device_use(usage: Usage | None) -> Row:
 def foretold_row(job: JobId, foreseen: Mapping[str, Any]) -> Row:
     """A job that was not submitted, as the process beside has foreseen it."""
     start, end = foreseen["jobs"].get(job, (None, None))
-    span = foreseen.get("spans", {}).get(job, UNKNOWN_SPAN)
+    span = foreseen.get("spans", {}).get(job) or UNKNOWN_SPAN
     draws = foreseen.get("draws", {}).get(job, [])
     return {"id": job, "predicted_start": start, "predicted_end": end, **_of_span(span), "draws": draws}
 

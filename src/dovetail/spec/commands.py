@@ -347,6 +347,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "policy", "Policy to compare with. Default: the present one.", "NAME[?OPTION=VALUE]", default=""
         ),
+        Option("job", "Waiting job of which to show what would start it sooner.", "JOB"),
     ),
     "dashboard": (Option("browse", "Open a browser there.", flags="--browse/--no-browse", default=True),),
     "token add, token remove": (

@@ -35,8 +35,22 @@ OUT_OF_USE = (
     "UNKNOWN",
     "FUTURE",
 )
+ENDED = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+)
+"""States of jobs that squeue shows for some minutes after their end (``-t all``)."""
 HELD_BACK = ("Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin")
 """Reasons for which a job waits for something else than its turn."""
+MOST_TASKS = 10_000
+"""Of an array that stands on one line: behind so many only few others are still foreseen."""
 MEBIBYTE = 2**20
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "": 2**20}
 
@@ -52,7 +66,10 @@ class SlurmNode(NamedTuple):
 
 
 class SlurmJob(NamedTuple):
-    """A job of squeue; times are seconds since the epoch, ``walltime`` seconds or ``None``."""
+    """A job of squeue; times are seconds since the epoch, ``walltime`` seconds or ``None``.
+
+    ``ran`` are the seconds that it has run so far, where that is known.
+    """
 
     id: str
     user: str
@@ -69,6 +86,12 @@ class SlurmJob(NamedTuple):
     priority: int
     reason: str
     hosts: tuple[str, ...]
+    ran: float | None = None
+
+    @property
+    def array(self) -> str:
+        """The number of its array; its own id where it is in none."""
+        return self.id.partition("_")[0]
 
 
 def read_nodes(text: str, where: str) -> list[SlurmNode]:
@@ -125,7 +148,7 @@ def _parse_walltime(text: str) -> float | None:
 
 
 def read_squeue(text: str, where: str) -> list[SlurmJob]:
-    """The jobs of ``squeue -o`` with the format `SQUEUE`. Raises `InputError`."""
+    """The jobs of ``squeue -o`` with the format `SQUEUE`, each task of an array. Raises `InputError`."""
     lines = [line for line in text.splitlines() if line.strip()]
     header = [name.strip() for name in lines[0].split("|")] if lines else []
     if not {"JOBID", "USER", "STATE", "TIME_LIMIT"} <= set(header):
@@ -135,11 +158,33 @@ def read_squeue(text: str, where: str) -> list[SlurmJob]:
         # Not strict: the name of a job, the last column, may hold the separator itself.
         row = dict(zip(header, (cell.strip() for cell in line.split("|")), strict=False))
         try:
-            found.append(_parse_job(row))
+            job = _parse_job(row)
+            found += [job._replace(id=id) for id in _ids_of_tasks(job.id)]
         except (KeyError, ValueError, Malformed) as error:
             raise InputError(
                 f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
             ) from error
+    return found
+
+
+def _ids_of_tasks(id: str) -> list[str]:
+    """The ids behind ``12_[3-5,9%2]``, as squeue without ``-r`` prints tasks that wait; others stay alone.
+
+    Of more tasks than it has room for squeue prints the first ones, and dots. Those after `MOST_TASKS` are
+    left out.
+    """
+    if not id.endswith("]"):
+        return [id]
+    tasks = re.sub(r"(%\d+)?\]$|,?\.\.\.", "", id.partition("[")[2])
+    stem, found = id.partition("[")[0], list[str]()
+    for part in filter(None, tasks.split(",")):
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if match is None:
+            raise ValueError(f"{id!r} names no tasks")
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if step < 1:
+            raise ValueError(f"{id!r} names no tasks")
+        found += [f"{stem}{task}" for task in range(first, last + 1, step)[: MOST_TASKS - len(found)]]
     return found
 
 
@@ -163,6 +208,7 @@ def _parse_job(row: Mapping[str, str]) -> SlurmJob:
         int(float(row.get("PRIORITY", "0") or 0)),
         row.get("REASON", ""),
         tuple(expand_hostlist(row.get("NODELIST", ""))) if running and row.get("NODELIST") else (),
+        None if row.get("TIME", "") in ("", "INVALID") else parse_duration(row["TIME"]),
     )
 
 
@@ -176,6 +222,8 @@ class SlurmCluster:
         # are in none, and jobs for them may use any.
         names = sorted({name for node in self.nodes for name in node.partitions})[:62]
         self._bit = {name: 1 << place for place, name in enumerate(names)}
+        self._groups = [self.group(",".join(node.partitions)) for node in self.nodes]
+        self._fits: dict[tuple[int, tuple[int, int, int], int], bool] = {}
 
     def group(self, partitions: str) -> int:
         """The bits of the partitions of a job, ``a,b``; all nodes where none is known."""
@@ -201,17 +249,20 @@ class SlurmCluster:
         return QueuedJob(job.id, kind, seed, count, spent, need, self.group(job.partition), held)
 
     def fits_empty(self, job: SlurmJob) -> bool:
-        """Whether the cluster could run it, empty."""
+        """Whether the cluster could run it, empty. O(nodes) for the first job of a shape."""
         queued = self.queued(job, 0.0)
-        able = [
-            node
-            for node in self.nodes
-            if self.group(",".join(node.partitions)) & queued.group
-            and node.cpus >= queued.need[0]
-            and node.gpus >= queued.need[1]
-            and (not node.memory or node.memory >= queued.need[2])
-        ]
-        return len(able) >= job.nodes
+        shape = queued.group, queued.need, job.nodes
+        if shape not in self._fits:
+            able = [
+                node
+                for node, group in zip(self.nodes, self._groups, strict=True)
+                if group & queued.group
+                and node.cpus >= queued.need[0]
+                and node.gpus >= queued.need[1]
+                and (not node.memory or node.memory >= queued.need[2])
+            ]
+            self._fits[shape] = len(able) >= job.nodes
+        return self._fits[shape]
 
     def current_situation(
         self,
@@ -227,7 +278,7 @@ class SlurmCluster:
         """
         # Slurm reports no memory where it is not consumed: then there is always enough.
         free = np.array([(node.cpus, node.gpus, node.memory or 2**60) for node in self.nodes], np.int64)
-        groups = np.array([self.group(",".join(node.partitions)) for node in self.nodes], np.int64)
+        groups = np.array(self._groups, np.int64)
         running, waiting, unknown = [], [], []
         for job in jobs:
             queued = self.queued(job, now)
@@ -256,6 +307,15 @@ class EndedJob(NamedTuple):
     ran: float
 
 
+def ended_jobs(jobs: Iterable[SlurmJob]) -> list[EndedJob]:
+    """Those that squeue still shows after their end (``-t all``), and that have run."""
+    return [
+        EndedJob(job, job.start + job.ran, job.ran)
+        for job in jobs
+        if job.state in ENDED and job.start is not None and job.ran
+    ]
+
+
 def read_accounting(text: str, where: str) -> list[EndedJob]:
     """Jobs that have ended, of ``sacct -a -X --parsable2`` with the columns `SACCT`. Raises `InputError`."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -269,6 +329,9 @@ def read_accounting(text: str, where: str) -> list[EndedJob]:
             start, end, ran = _parse_when(row, "Start"), _parse_when(row, "End"), elapsed_of(row)
             # "." marks a step of a job, which sacct lists beside it without -X.
             if start is None or ran is None or "." in row["JobID"] or row["State"] in ("RUNNING", "PENDING"):
+                continue
+            # Cancelled while it waited: it shows nothing of run times.
+            if ran <= 0 and row["State"].startswith("CANCELLED"):
                 continue
             tres = parse_tres(row.get("AllocTRES", ""))
             nodes = max(1, int(row.get("NNodes") or tres.get("node", 1)))

@@ -31,6 +31,7 @@ from dovetail_slurm.partitions import (
     read_partitions,
 )
 from dovetail_slurm.system import SlurmSystem
+from dovetail_slurm.watch import SlurmWatch
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,10 @@ class SlurmQueue:
     def read_table(words: Sequence[str]) -> str:
         """What one of Slurm's commands prints, with times as it prints them. Raises `SlurmError`."""
         return run_command(words, plain=True)[0]
+
+    def watch_queue(self, cluster: Cluster) -> SlurmWatch:
+        """The queue in which jobs wait, those of others too."""
+        return SlurmWatch(self.poll)
 
     def discover(self) -> Cluster:
         """The nodes that take jobs, with their partitions. Raises `InputError` where we may use none."""
