@@ -5,7 +5,7 @@
     │   ├── NothingKnown         no time of any job is known: a simulation would be a guess
     │   ├── UnsupportedWorkload  the policy cannot place these jobs on this cluster
     │   └── PolicyMistake        the code of a policy of your own fails, or decides what is no decision
-    ├── PolicyError              a policy made a decision that cannot be carried out: status 3
+    ├── PolicyError              a policy made a decision that cannot be carried out: status 3 (your own: 2)
     ├── InvariantError           a schedule breaks a rule (raised by the checker)
     ├── JournalError             a journal cannot be read, or a replay differs from it
     ├── HistoryError             the history database cannot be used
@@ -92,17 +92,25 @@ class UnsupportedWorkload(InputError):  # noqa: N818 - reads as what it is
 
 
 class PolicyError(DovetailError):
-    """A policy made a decision that breaks capacity or state; names the policy and the job."""
+    """A policy made a decision that breaks capacity or state; names the policy and the job.
 
-    def __init__(self, policy: str, job: str, message: str) -> None:
-        super().__init__(f"policy {policy}, job {job}: {message}")
+    ``place`` is the file and line of a user's own policy.
+    """
+
+    def __init__(self, policy: str, job: str, message: str, place: str = "") -> None:
+        at = f"{place}: " if place else ""
+        about = f"policy {policy}, job {job}" if job else f"policy {policy}"
+        super().__init__(f"{at}{about}: {message}")
         self.policy = policy
         self.job = job
         self.message = message
+        self.place = place
+        # A policy of ours that decides so is an internal error; one of a user's own, its author's to mend.
+        self.exit_status = 2 if place else 3
 
-    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, str, str, str]]:
         """From its parts, not from the whole sentence: workers send errors to their parent."""
-        return type(self), (self.policy, self.job, self.message)
+        return type(self), (self.policy, self.job, self.message, self.place)
 
 
 class PolicyMistake(InputError):  # noqa: N818 - reads as what it is

@@ -92,9 +92,15 @@ def load_named(group: str, name: str, what: str) -> Any:
     if name not in known:
         # Before "not found": a name of one of our own distributions deserves the command that installs it.
         need_distribution(group, name, what)
+        if name.endswith(".py"):
+            raise InputError(f"found the file {name}, expected a class of it: {name}:CLASS", where=what)
         raise InputError(f"found {what} {name!r}{suggest_closest(name, known)}")
     with needing_extra(f"{what} {name}"):
         return known[name].load()
+
+
+USER_MODULE = "dovetail_user_"
+"""What the modules of users' own files are called, before the file's name."""
 
 
 def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
@@ -126,7 +132,7 @@ def _from_file(spec: str, what: str) -> Any:
     path = Path(path_text)
     if not path.is_file():
         raise InputError(f"found no file {path_text}, expected FILE.py:ClassName", where=what)
-    module_name = f"dovetail_user_{path.stem}"
+    module_name = f"{USER_MODULE}{path.stem}"
     module_spec = importlib.util.spec_from_file_location(module_name, path)
     assert module_spec is not None
     assert module_spec.loader is not None
@@ -139,7 +145,9 @@ def _from_file(spec: str, what: str) -> Any:
         raise InputError(f"cannot be loaded: {type(error).__name__}: {error}", where=path_text) from error
     found = getattr(module, class_name, None)
     if found is None:
-        raise InputError(f"has no class {class_name}", where=path_text)
+        own = [name for name, one in vars(module).items() if getattr(one, "__module__", "") == module_name]
+        there = suggest_closest(class_name, own) if own else ""
+        raise InputError(f"found no class {class_name!r}{there}", where=path_text)
     return found
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.main import status_of
-from dovetail.cli.meant import meant_by, missing_program
+from dovetail.cli.main import BESIDE, _Dovetail, status_of
+from dovetail.cli.meant import ELSEWHERE, meant_by, missing_program
 
 
 @pytest.fixture
@@ -36,6 +36,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("submit -- nosuchprog", "dovetail submit -- PROGRAM ARGUMENTS"),
         ("submit -- sovle a b", "dovetail submit -- solve a b"),
         ("submit -- fit.py", "dovetail submit -- python fit.py"),
+        ("run -- nosuchprog", "dovetail run -- PROGRAM ARGUMENTS"),
+        ("run -- fit.py --lr 3", "dovetail run -- python fit.py --lr 3"),
+        ("run|solve a && solve b", "dovetail run -- sh -c 'solve a && solve b'"),
+        ("python fit.py --lr 3", "dovetail run -- python fit.py --lr 3"),
+        ("fit.py", "dovetail run -- python fit.py"),
+        ("kill 3", "dovetail cancel 3"),
+        ("squeue", "dovetail queue"),
+        ("status", "dovetail queue"),
     ],
 )
 def test_the_answer_is_the_command_that_was_meant(
@@ -47,6 +55,19 @@ def test_the_answer_is_the_command_that_was_meant(
     assert said.endswith(f": {meant}\n")
     assert said.count("\n") == 1
     assert not (here / "service").exists()  # none was started for it
+
+
+def test_other_tools_words_are_none_of_our_commands() -> None:
+    ours = {*_Dovetail.own, *BESIDE}
+    assert not ours & ELSEWHERE.keys()
+    assert {words.split()[0] for words in ELSEWHERE.values()} <= {*ours, "--version"}
+
+
+def test_a_misspelt_command_is_no_program(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "bin" / "quue").write_text("#!/bin/sh\n")
+    (here / "bin" / "quue").chmod(0o755)
+    assert status_of(["quue"]) == 2
+    assert "Did you mean 'queue'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("typed", ["run nothere.txt", "run jobs.toml", "queue python", "run --on cpu", "run"])

@@ -18,6 +18,8 @@ class Mine:
 {body}
 """
 EACH = "        for job in view.queue:\n            "
+FITS = "        job = next(iter(view.queue), None)\n        if job is None:\n            return"
+TAKE = "\n        yield Start(job.id, 'cpu', view.free().fit(job.choices[0].request))"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,18 @@ EACH = "        for job in view.queue:\n            "
             EACH + "yield Start(job.id, 'cpu', None)",
             "bad.py, line 6: policy Mine, job {job}: Start has allocation None, expected Allocation",
         ),
+        (FITS + TAKE + TAKE, "bad.py, line 6: policy Mine, job {job}: is started while RUNNING"),
+        (
+            FITS + TAKE.replace("cpu", "quantum"),
+            "bad.py, line 6: policy Mine, job {job}: cannot run as quantum, expected one of cpu",
+        ),
+        (
+            FITS + TAKE.replace("job.id", "'lost'"),
+            "bad.py, line 6: policy Mine, job lost: was never submitted",
+        ),
+        (EACH + "while True: yield None", "bad.py, line 6: policy Mine: decides without end: "),
+        ("        raise SystemExit(0)", "bad.py, line 7: policy Mine: SystemExit: 0"),
+        ("        raise ValueError('one\\ntwo')", "bad.py, line 7: policy Mine: ValueError: one two"),
     ],
 )
 @pytest.mark.parametrize("verb", ["simulate", "compare", "run"])
@@ -53,3 +67,34 @@ def test_a_policys_mistake_is_a_sentence(
     job = "true-1" if verb == "run" else "1"
     assert f"dovetail: {said.format(job=job)}" in err
     assert "Traceback" not in err
+
+
+def test_jobs_that_a_policy_never_starts_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "idle.py").write_text(POLICY.format(body="        return []"))
+    for verb in ("simulate", "compare"):
+        assert status_of([verb, "synthetic:rigid?jobs=3&nodes=2", "--policy", "idle.py:Mine"]) == 0
+        assert "3 of 3 jobs never started: the policy left them in the queue." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("bad.py", "policy: found the file bad.py, expected a class of it: bad.py:CLASS"),
+        ("bad.py:Yours", "bad.py: found no class 'Yours', expected one of Mine"),
+        ("nosuch.py:Mine", "policy: found no file nosuch.py, expected FILE.py:ClassName"),
+    ],
+)
+def test_a_policy_that_is_not_there_is_a_sentence(
+    policy: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text(POLICY.format(body="        return []"))
+    assert status_of(["simulate", "synthetic:rigid?jobs=3&nodes=2", "--policy", policy]) == 2
+    assert capsys.readouterr().err == f"dovetail: {said}\n"

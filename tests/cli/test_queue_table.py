@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from dovetail.cli.queue import COLUMNS
+from dovetail.cli.queue import COLUMNS, columns_of
 from dovetail.cli.service import table_of
+from dovetail.errors import InputError
 
 DATE = "2026-11-22 22:10"
 ROWS = [
@@ -57,3 +58,20 @@ def test_why_a_job_does_not_run_stands_where_it_would_run() -> None:
     assert "WHERE/REASON" in head
     assert "n[0-3]" in lines[0]
     assert ROWS[1]["reason"] in lines[1]
+
+
+def test_columns_by_squeues_own_default_format_and_by_names() -> None:
+    squeue = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+    names = ["id", "partition", "name", "user", "state", "took", "node_count", "reason"]
+    assert columns_of(squeue) == names
+    assert columns_of("id, left,ID") == ["id", "left"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("jobid", "found 'jobid', expected one of id, name"), ("", "found ''"), ("%Y", "found %Y")],
+)
+def test_a_column_that_is_none_is_one_sentence(text: str, found: str) -> None:
+    with pytest.raises(InputError, match=found) as caught:
+        columns_of(text)
+    assert str(caught.value).count("expected") == 1

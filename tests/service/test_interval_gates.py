@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from dovetail.model import Cluster, Dependency, Reservation, Reserved, State
 from dovetail.running.entry import Entry
-from dovetail.service.intervals import NOTHING_RESERVED, _reserved_changes, _Standing
+from dovetail.service.archive import Archive
+from dovetail.service.intervals import NOTHING_RESERVED, StartIntervals, _reserved_changes, _Standing
 from dovetail.service.long_queue import ForeseenRun, IdlePlaces
 from dovetail.starts.rolling import Change, Situation, plan_starts
 from dovetail.testing.builders import rigid
@@ -80,3 +84,43 @@ def test_devices_are_off_while_they_are_reserved_and_its_users_get_no_interval()
     ]
     found = standing({}, {"user": "ann"}, {"user": "bob"}, reserved=kept)
     assert [job.key for job in found.waiting] == ["2"]
+
+
+class _Ended:
+    """Jobs that have ended, as the ledger's reader gives them."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    def ask_here(self, where: str, values: Sequence[Any]) -> Sequence[Entry]:
+        return self._entries
+
+
+def test_no_interval_begins_before_the_moment_at_which_a_job_may(tmp_path: Path) -> None:
+    cluster = Cluster.uniform(1, 1)
+    *past, gated, free = rigid([(0.0, 1, 10.0, None)] * 10).jobs
+    place = IdlePlaces(cluster).find_place(gated.choices[0].request)
+    gated = replace(gated, begin=NOW + 3600.0)
+    begun = [
+        Entry(n, job, State.COMPLETED, "", 1, "cpu", place, "", (), at, at, at + 10.0, None, 0, "")
+        for n, job in enumerate(past)
+        for at in (NOW - 900.0 + 100.0 * n,)
+    ]
+    waiting = [
+        Entry(20 + n, job, State.PENDING, "", 0, "cpu", None, "", (), NOW, None, None, None, None, "")
+        for n, job in enumerate((gated, free))
+    ]
+    runs = {
+        gated.id: ForeseenRun(gated, gated.choices[0].implementation, place, 3600.0, 3610.0),
+        free.id: ForeseenRun(free, free.choices[0].implementation, place, 0.0, 10.0),
+    }
+    intervals = StartIntervals(tmp_path)
+    found = intervals.start_spans(cast(Archive, _Ended(begun)), waiting, runs, cluster, NOW)
+    span = found[gated.id]
+    assert span.start_low is not None
+    assert span.start_high is not None
+    assert NOW + 3600.0 <= span.start_low <= span.start_high < NOW + 2 * 3600.0
+    assert span.end_low is not None
+    assert span.end_low >= NOW + 3600.0
+    # What does not wait yet is no forecast of a wait that could be held against it.
+    assert intervals._calibration.waiting_keys == [free.id]

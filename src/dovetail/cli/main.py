@@ -28,7 +28,7 @@ from dovetail.errors import DovetailError, DovetailWarning
 from dovetail.extras import missing_extra, need_distribution
 from dovetail.files.little_memory import explain_limit, guard_libraries, is_about_memory
 from dovetail.files.sentences import make_printable
-from dovetail.files.streams import forgiving_stderr, whole_stream
+from dovetail.files.streams import forgiving_stderr, print_note, whole_stream
 
 _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Every day": {
@@ -212,6 +212,8 @@ def status_of(arguments: list[str]) -> int:
             outcome = _whole_command().main(own, "dovetail", standalone_mode=False, obj=command)
         # Here, while errors are still handled: a full disk shows at the flush.
         sys.stdout.flush()
+        if outcome == 130 and interrupts.interrupted_at():  # in a policy that does not come to an end
+            print_note(f"interrupted in a file of yours: {make_printable(interrupts.interrupted_at())}")
         return outcome if isinstance(outcome, int) else 0
     except DovetailError as error:
         if debug:
@@ -266,11 +268,18 @@ def status_of(arguments: list[str]) -> int:
 def _suggest_meant(own: list[str], command: list[str]) -> str:
     """What was meant by a command line that was refused, where that is known."""
     is_script = type(command) is not list  # its name was found, and what follows it is its own
-    if command or is_script or own[:1] not in (["run"], ["submit"]):
+    if command or is_script or not own:
         return ""
-    from dovetail.cli.meant import meant_by
+    if own[0] in ("run", "submit"):
+        from dovetail.cli.meant import meant_by
 
-    return meant_by(own)
+        return meant_by(own)
+    known = [*_Dovetail.own, *BESIDE]
+    if own[0].startswith("-") or own[0] in known or own[0] in registered_targets("dovetail.commands"):
+        return ""
+    from dovetail.cli.meant import meant_command
+
+    return meant_command(own, known)
 
 
 _show_other = warnings.showwarning

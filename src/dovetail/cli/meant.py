@@ -6,13 +6,33 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from dovetail.spec.commands import options_of
 
 TAKING = ("run", "submit")
 """Commands after whose two dashes a command goes."""
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("list", "ls", "status", "ps", "jobs", "squeue", "qstat", "sq"), "queue"),
+    **dict.fromkeys(("kill", "stop", "rm", "remove", "delete", "abort", "scancel", "qdel"), "cancel"),
+    **dict.fromkeys(("add", "enqueue", "sbatch", "qsub"), "submit"),
+    **dict.fromkeys(("srun", "exec", "parallel"), "run"),
+    **dict.fromkeys(("log", "cat", "output", "tail"), "logs"),
+    **dict.fromkeys(("start", "daemon", "server", "pueued"), "serve"),
+    **dict.fromkeys(("restart", "retry", "rerun"), "requeue"),
+    **dict.fromkeys(("follow", "watch"), "top"),
+    **dict.fromkeys(("edit", "modify", "set"), "update"),
+    **dict.fromkeys(("switch", "urgent"), "move"),
+    **dict.fromkeys(("unhold", "unpause", "continue"), "resume"),
+    **dict.fromkeys(("sinfo", "hosts"), "nodes"),
+    **dict.fromkeys(("sacct",), "queue --ended"),
+    **dict.fromkeys(("gpus", "hardware"), "devices"),
+    **dict.fromkeys(("version",), "--version"),
+    **dict.fromkeys(("sim",), "simulate"),
+}
+"""What other tools call it, and our command."""
+SHELL_SIGNS = re.compile(r"[|&;<>$`*?~'\"\\]")
 SHELLS = {".sh": "bash", ".bash": "bash", ".py": "python"}
 
 
@@ -31,12 +51,32 @@ def meant_by(words: Sequence[str]) -> str:
     program = _as_typed(first)
     if not program:
         return ""
-    what = "the program" if program == [first] else "the file"
+    if rest and SHELL_SIGNS.search(words[at]):  # what a shell does with these, a program does not
+        program, rest = ["sh", "-c", words[at]], []
+    what = "the file" if os.path.isfile(first) else "the program"
     command = ["dovetail", *words[:at], "--", *program, *rest, *words[at + 1 :]]
     return (
         f"found {what} {first}, expected a file of jobs; one command goes after two dashes: "
         f"{' '.join(map(_quote_word, command))}"
     )
+
+
+def meant_command(words: Sequence[str], known: Iterable[str]) -> str:
+    """A sentence about a command that other tools have, or a program where a command of ours goes.
+
+    For use once its first word was refused as none of the ``known`` commands; empty where it is neither.
+    """
+    word, *rest = words
+    ours = ELSEWHERE.get(word)
+    if ours is not None:
+        command = " ".join(["dovetail", ours, *map(_quote_word, rest)])
+        return f"found no command {word!r}, did you mean: {command}"
+    program = _as_typed(word)
+    # A misspelt command may be some program's name, too.
+    if not program or get_close_matches(word, known, 1, 0.75):
+        return ""
+    command = " ".join(map(_quote_word, [*program, *rest]))
+    return f"found no command {word!r}, did you mean: dovetail run -- {command}"
 
 
 def _quote_word(word: str) -> str:
@@ -71,7 +111,7 @@ def _as_typed(word: str) -> list[str]:
     return [word] if "/" not in word and shutil.which(word) else []
 
 
-def missing_program(command: Sequence[str]) -> str:
+def missing_program(command: Sequence[str], verb: str = "submit") -> str:
     """A sentence where the first word of a command is no program here; empty where it may be one.
 
     What becomes one only when the job starts, as ``{device}`` does, may be one.
@@ -83,10 +123,10 @@ def missing_program(command: Sequence[str]) -> str:
     likely = _as_typed(word) or ([] if "/" in word else get_close_matches(word, _find_programs(), 1, 0.75))
     if likely:
         meant = " ".join(map(_quote_word, [*likely, *command[1:]]))
-        return f"found no program {word!r}, did you mean: dovetail submit -- {meant}"
+        return f"found no program {word!r}, did you mean: dovetail {verb} -- {meant}"
     return (
         f"found no program {word!r}, expected one that is in PATH, or a path to one: "
-        "dovetail submit -- PROGRAM ARGUMENTS"
+        f"dovetail {verb} -- PROGRAM ARGUMENTS"
     )
 
 

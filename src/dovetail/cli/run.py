@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,8 @@ def run(
         raise InputError("found --resume and a command after '--', expected one of them")
     if retry_failed is not None and (resume or command or file is not None):
         raise InputError("found --retry-failed and other jobs, expected one of them")
+    if command and executor == "local" and not part.keys() & {"folder", "env"}:
+        _check_program(command)
     follows = None if then is None else _split_then(then)
     of_commands = opt.reader_options(
         on=part.pop("on", None), app=part.pop("app", None), drop=drop, add=add, each=each
@@ -383,6 +386,17 @@ def _make_workload(
     if file is None:
         raise InputError("found no FILE, expected a job file, a list of commands, or a command after '--'")
     return file
+
+
+def _check_program(command: list[str]) -> None:
+    """Refuse a program that is not here. Raises `InputError`."""
+    # What is in PATH, which is usual, waits for no guesses.
+    if shutil.which(command[0]) is None:
+        from dovetail.cli.meant import missing_program
+
+        sentence = missing_program(command, "run")
+        if sentence:
+            raise InputError(sentence)
 
 
 def _named_app(options: dict[str, Any]) -> PartialSpec:

@@ -68,8 +68,8 @@ def submit(
     # Exactly one source of jobs: with two, options would apply to which?
     if sum((bool(command), bool(what), commands)) != 1:
         raise InputError(
-            "found several things to run, or none; expected one of a command after '--', --cpu and --gpu, "
-            "a job file, a list of commands, a script"
+            f"found {'several things' if command or what or commands else 'nothing'} to run, expected one of "
+            "a command after '--', --cpu and --gpu, a job file, a list of commands, a script"
         )
     reader = opt.reader_options(
         on=part.get("on"), app=part.get("app"), each=given["each"], cpus=part.get("cpus")

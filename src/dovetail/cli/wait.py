@@ -72,7 +72,7 @@ def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
 
 @opt.takes_options("move")
 def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool) -> int:
-    """Give a waiting job another place in the queue; priorities and fair shares go before places."""
+    """Give waiting jobs other places in the queue; priorities and fair shares go before places."""
     # Exactly one of them: both, and neither, leave the place open.
     if first == (after is not None):
         raise InputError("found no place, or two, expected --first or --after JOB", where="move")

@@ -181,6 +181,12 @@ def outcome_notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
         found.append(f"{result.policy} ignores the priorities of the jobs.")
     if result.skipped:
         found.append(f"{wording.count_things(result.skipped, 'malformed line')} of the workload skipped.")
+    left = 0 if result.live or not result.known else sum(r.state is State.PENDING for r in result.records)
+    if left:
+        found.append(
+            f"{left:,} of {wording.count_things(len(result.records), 'job')} never started: the policy left "
+            "them in the queue."
+        )
     if result.rejected:
         named = [make_printable(f"{r.id} ({r.reason})") for r in result.rejected]
         found.append(f"Rejected: {wording.list_names(named, NAMED)}.")

@@ -107,6 +107,8 @@ FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
 """States of jobs that have failed."""
 LEAST_GAP = 1e-6
 """Between the places of two jobs, for another one to have room there."""
+MOST_BEHIND = 16
+"""Jobs that one move puts behind another job: each halves the room that is left there."""
 PATIENCE: Seconds = 5.0
 """Within which a change must be on record, else the client gets the reason."""
 
@@ -786,45 +788,56 @@ class Service:
         await self.on_record()
         return WishAnswer(done, refused)
 
-    async def move_job(self, text: str, after: str | None, person: Principal) -> WishAnswer:
-        """Give a waiting job the place after another one, or the first; priorities go before places.
+    async def move_jobs(self, text: str, after: str | None, person: Principal) -> WishAnswer:
+        """Give waiting jobs the places after another one, or the first; priorities go before places.
 
-        Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
+        Several keep their order; behind several others they come after the last of these. Raises
+        `InputError`, `NotFound`, `Forbidden`, `Full`.
         """
-        meant = await self._to_change(text, person)
-        others = [] if after is None else await self.select_jobs(after, person)
-        for what, found in (("job", meant), ("after", others)):
-            if len(found) != 1 and (what == "job" or after is not None):
-                raise InputError(f"{what}: found {len(found)} jobs, expected one")
-        id, other = meant[0].id, others[0].id if others else None
+        meant = [one.id for one in await self._to_change(text, person)]
+        others = [] if after is None else [one.id for one in await self.select_jobs(after, person)]
         if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
-        why = self._why_not_moved(id, other)
-        if why:
-            return WishAnswer([], {id: why})
         records = self.engine.records
         waiting = [record.job for record in records.values() if record.state is State.PENDING]
-        # Places as numbers with gaps, so a move changes one job and not the whole queue.
+        # Places as numbers with gaps, so a move changes these jobs and not the whole queue.
         turns = {job.id: self.ledger.turn_of(job) for job in waiting}
+        # Of several the last one that waits; where none does, the first one has the reason.
+        other = max((id for id in others if id in turns), key=turns.__getitem__, default=None)
+        other = other if other is not None or after is None else others[0]
+        refused = {id: why for id in meant if (why := self._why_not_moved(id, other))}
+        moving = sorted((id for id in meant if id not in refused), key=turns.__getitem__)
+        if not moving:
+            return WishAnswer([], refused)
+        count = len(moving)
         if other is None:
-            turn = min(turns.values()) - 1.0
+            low, step = min(turns.values()) - count - 1.0, 1.0
         else:
-            behind = min((t for job, t in turns.items() if t > turns[other] and job != id), default=None)
-            turn = turns[other] + 0.5 if behind is None else (turns[other] + behind) / 2
+            if count > MOST_BEHIND:
+                raise InputError(
+                    f"job: found {count} jobs, expected at most {MOST_BEHIND} behind another one"
+                )
+            low, there = turns[other], set(moving)
+            behind = min((t for job, t in turns.items() if t > low and job not in there), default=low + 1.0)
+            step = (behind - low) / (count + 1)
             # Too many moves to one spot use the gap up; refused rather than renumbering jobs on record.
-            if behind is not None and behind - turns[other] < LEAST_GAP:
-                return WishAnswer([], {id: "too many jobs were moved there: move it after another one"})
+            if step < LEAST_GAP:
+                why = "too many jobs were moved there: move it after another one"
+                return WishAnswer([], refused | dict.fromkeys(moving, why))
+        places = {id: low + step * (number + 1) for number, id in enumerate(moving)}
         # Up to the place only: a user may let others go first, but not pass them.
         if not person.admin:
             for job in waiting:
-                if job.user != person.name and turn < turns[job.id] < turns[id]:
+                if job.user != person.name and any(t < turns[job.id] < turns[id] for id, t in places.items()):
                     raise Forbidden(f"job {job.id} belongs to {job.user}, and would wait longer")
-        wish = self.driver.move_job(id, other, turn)
-        while not wish.is_settled:
+        # The last one first: each goes right behind the other one, before those that went there already.
+        wishes = {id: self.driver.move_job(id, other, places[id]) for id in reversed(moving)}
+        while not all(wish.is_settled for wish in wishes.values()):
             await self.await_instant()
+        refused |= {id: wish.refused for id, wish in wishes.items() if wish.refused}
         await self.on_record()
-        _log_wish("move", person, [id], {id: wish.refused} if wish.refused else {})
-        return WishAnswer([] if wish.refused else [id], {id: wish.refused} if wish.refused else {})
+        _log_wish("move", person, moving, refused)
+        return WishAnswer([id for id in moving if id not in refused], refused)
 
     def _why_not_moved(self, id: JobId, other: JobId | None) -> str:
         """Why a job cannot have the place after another one (``None``: the first); empty where it can."""

@@ -100,10 +100,12 @@ class UpdateForm(Entry):
 
 
 class MoveForm(Entry):
-    """Where in the queue a job is to stand."""
+    """Where in the queue jobs are to stand."""
 
-    job: Text = Field(description="one job that waits")
-    after: Text | None = Field(default=None, description="another one that waits; default: first of all")
+    job: Text = Field(description="a job that waits, an array, or a name: all jobs of it that wait")
+    after: Text | None = Field(
+        default=None, description="another one that waits, of several the last; default: first of all"
+    )
 
 
 class PauseForm(Entry):

@@ -241,7 +241,7 @@ class Client:
     # ------------------------------------------------------------------- the queue
 
     def move(self, job: str, after: str | None = None) -> dict[str, str]:
-        """Give a waiting job the place after another one, or the first; why that could not be, by job."""
+        """Give waiting jobs the place after another one, or the first; why that could not be, by job."""
         with self._lock:
             found: dict[str, str] = self._asks.post("/api/v1/move", {"job": job, "after": after})["refused"]
         return found

@@ -155,16 +155,20 @@ class StartIntervals:
         for place, queued in enumerate(situation.running):
             ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
             found[str(queued.key)] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
-        for place, (start, end) in self._spread_of_waits(starts, lengths, now):
-            job = str(situation.waiting[place].key)
-            simulated, over = runs[job].start or 0.0, runs[job].end or 0.0
+        # A job waits from the moment on at which it may begin: what lies before is no wait, and known.
+        gates = np.array([queued.begin for queued in situation.waiting])
+        waits = np.where(starts < HORIZON, np.maximum(starts - gates, 0.0), HORIZON)
+        for place, (start, end) in self._spread_of_waits(waits, lengths, now):
+            job, gate = str(situation.waiting[place].key), situation.waiting[place].begin
+            simulated, over = (max((at or 0.0) - gate, 0.0) for at in (runs[job].start, runs[job].end))
+            since = now + gate
             # The plan's own start is held by the interval, so a table never shows a start outside of it.
             begins = min(start.low, simulated), max(start.high, simulated)
             ends_at = min(end.low, over), max(end.high, over)
-            found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
+            found[job] = Span(since + begins[0], since + begins[1], since + ends_at[0], since + ends_at[1])
             if job in tested:
                 self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
-            elif place < MOST:
+            elif place < MOST and gate <= 0.0:  # before its moment a job does not wait: nothing to judge
                 self._foretell(job, now, start, simulated)
         self._save_calibration()
         return found

@@ -499,9 +499,9 @@ def _add_change_routes(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/v1/move", responses=ERRORS, openapi_extra=_describe_body(MoveForm))
     async def move(request: Request) -> Answer:
-        """Give a waiting job the place after another one, or the first."""
+        """Give waiting jobs the places after another one, or the first; several keep their order."""
         form = await _read_form(request, MoveForm)
-        found = await service.move_job(form.job, form.after, _request_principal(request))
+        found = await service.move_jobs(form.job, form.after, _request_principal(request))
         return Answer({"jobs": found.done, "refused": found.refused})
 
     @app.post(

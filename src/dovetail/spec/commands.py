@@ -214,7 +214,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("patience", "Wait this long for a service that restarts.", DURATION, default=300.0, least=0),
     ),
     "move": (
-        Option("job", "Waiting job to move.", "JOB", positional=True, required=True),
+        Option("job", "Waiting job to move, or all of a name.", "JOB", positional=True, required=True),
         Option("first", "Move it before all others of its priority."),
         Option("after", "Move it right after this job.", "JOB"),
     ),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import apply_sizes, sized_whole
 from dovetail.engine.state.books import PENDING, Books, Bound, no_bound
 from dovetail.engine.state.deciding import DECISIONS, Decisions
-from dovetail.engine.state.mistakes import mistake_in, wrong_decision
+from dovetail.engine.state.mistakes import mistake_in, with_place, wrong_decision
 from dovetail.engine.state.phases import STEPS, Phase
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import PolicyError
@@ -277,6 +278,8 @@ class Engine(Books):
         self.queue.move_job(before, event.after)
         if waits:
             self.enter_queue(record.job)
+        else:
+            self.held.move_job(event.job, event.after)
         # Promises were made in the old order of the queue.
         self.promises.drop_all()
         self.view.changes.incident = True
@@ -618,8 +621,8 @@ class Engine(Books):
                 # A generator would run between the decisions and see them half applied.
                 batch = policy.decide(view)
                 if not isinstance(batch, list):
-                    batch = list(batch)  # the view is not to change while decisions are collected
-            except Exception as error:
+                    batch = self._collect_decisions(batch)
+            except (Exception, SystemExit) as error:
                 mistake = mistake_in(policy, self.policy_name, error)
                 if mistake is None:
                     raise
@@ -639,6 +642,8 @@ class Engine(Books):
                             continue
                     elif not self._decisions.apply_decision(decision, now):
                         continue
+                except PolicyError as error:
+                    raise with_place(error, policy) from error.__cause__
                 # A policy of a user's own may return anything: its mistake is named, an error of ours is
                 # raised as it is.
                 except (AttributeError, KeyError, TypeError) as error:
@@ -657,7 +662,20 @@ class Engine(Books):
             rounds += 1
             # Linear in what could be decided: a policy that alternates would hang the run for ever.
             if rounds > 1000 + 4 * (len(self.queue) + len(self.running)):
-                raise PolicyError(self.policy_name, "-", "decides something new at one instant without end")
+                endless = "decides something new at one instant without end"
+                raise with_place(PolicyError(self.policy_name, "", endless), policy)
+
+    def _collect_decisions(self, batch: Iterable[Decision]) -> list[Decision]:
+        """All of one call, before the first is applied: the view is not to change meanwhile."""
+        most = 10_000 + 100 * (len(self.queue) + len(self.running))
+        found = list(islice(batch, most))
+        # A generator without end would fill the memory.
+        if len(found) == most:
+            endless = PolicyError(
+                self.policy_name, "-", f"decides without end: {most:,} decisions of one call"
+            )
+            raise with_place(endless, self.policy)
+        return found
 
     def impose_decisions(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
         """Take decisions that were made before (`dovetail.engine.state.checkpoint`), checked as any other."""

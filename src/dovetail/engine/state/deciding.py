@@ -71,6 +71,11 @@ class Decisions:
         for choice in job.choices:
             if choice.implementation.name == implementation and request in (None, choice.request):
                 return choice
+        names = dict.fromkeys(choice.implementation.name for choice in job.choices)
+        if implementation not in names:
+            raise self._make_policy_error(
+                job.id, f"cannot run as {implementation}, expected one of {', '.join(names)}"
+            )
         raise self._make_policy_error(job.id, f"cannot run as {implementation} with {request}")
 
     def start(self, decision: Start, now: Seconds) -> bool:

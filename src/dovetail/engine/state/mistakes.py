@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, get_type_hints
 
-from dovetail.errors import DovetailError, PolicyMistake
+from dovetail.errors import DovetailError, PolicyError, PolicyMistake
 from dovetail.extras import DISTRIBUTIONS
 from dovetail.model import Job
 
@@ -17,13 +17,13 @@ OURS = ("dovetail", *(f"dovetail_{name}" for name in DISTRIBUTIONS))
 """Packages whose policies have no author to blame but us: what fails there is an internal error."""
 
 
-def mistake_in(policy: object, name: str, error: Exception, call: str = "decide") -> PolicyMistake | None:
+def mistake_in(policy: object, name: str, error: BaseException, call: str = "decide") -> PolicyMistake | None:
     """The sentence where a policy's method ``call`` has raised; ``None`` where the fault is ours."""
     if isinstance(error, DovetailError) or not _is_of_others(policy):
         return None
     file = inspect.getfile(type(policy))
     frames = [(frame, line) for frame, line in _iterate_frames(error) if frame.f_code.co_filename == file]
-    message = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     if not frames:
         return PolicyMistake(
             name, "", f"{call} gives what cannot be used: {message}", _locate_method(policy, call)
@@ -37,7 +37,7 @@ def blame_policy(policy: object, name: str, call: str) -> Iterator[None]:
     """Around a call of a policy's method: raises `PolicyMistake` where its author's code fails."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         mistake = mistake_in(policy, name, error, call)
         if mistake is None:
             raise
@@ -63,6 +63,13 @@ def wrong_decision(
             what = f"{type(decision).__name__} has {field} {value!r}, expected {kind.__name__}"
             return PolicyMistake(name, job if field != "job" else "", what, where)
     return None
+
+
+def with_place(error: PolicyError, policy: object) -> PolicyError:
+    """The error with the place of the policy's method, where the policy is a user's own."""
+    if error.place or not _is_of_others(policy):
+        return error
+    return PolicyError(error.policy, error.job, error.message, _locate_method(policy, "decide"))
 
 
 def _is_of_others(policy: object) -> bool:
