@@ -42,6 +42,8 @@ PATIENCE = 1.0
 """Seconds until an unfinished first simulation is left to worker processes; to start them takes as long."""
 WORTH = 3.0
 """Seconds of work left from which workers are sooner done, each of which loads all anew."""
+PRELOADED = ("dovetail.api", "dovetail.engine.simulation.virtual_time", "dovetail.report.report")
+"""What all workers share, loaded once before any begins."""
 BEAT = 0.2
 """Seconds between two looks at how far the workers are."""
 # From the signature, so that a new option of `simulate` is never passed to a reader by mistake.
@@ -413,7 +415,7 @@ def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], 
     # A shared array and no queue: a worker writes its progress without waiting, and only the last value
     # counts.
     parts = get_context("forkserver").RawArray("d", len(tasks))
-    with worker_pool(min(count, len(tasks)), _begin_worker, (parts,), preload=["dovetail.api"]) as pool:
+    with worker_pool(min(count, len(tasks)), _begin_worker, (parts,), preload=PRELOADED) as pool:
         with interrupts_later():
             # An interrupt between a worker's start and its being known would leave it behind.
             futures = [pool.submit(_work_on_task, i, task) for i, task in enumerate(tasks)]

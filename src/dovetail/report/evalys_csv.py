@@ -60,6 +60,8 @@ FINAL_STATES = {
 """Our states in Batsim's words."""
 CHUNK = 4_000
 """Lines that are made at once."""
+TABLE_CHUNK = 100_000
+"""Lines of which cells are made at once: columns for all lines would be the most memory of the command."""
 LARGEST_PLAIN = 1e15
 """Below it Python writes a whole number with decimals without an exponent."""
 NEVER = "-1"
@@ -169,14 +171,17 @@ def csv_pieces(result: Result) -> Iterator[str]:
     yield ",".join(COLUMNS) + "\n"
     columns = columns_of(result)
     if isinstance(columns, TableColumns) and can_write_lines() and isinstance(columns.ids, NumberedIds):
-        for piece in write_lines(_cells_of_table(result, columns), len(columns.submit), CHUNK):
-            yield piece.decode()
+        count = len(columns.submit)
+        for first in range(0, count, TABLE_CHUNK):
+            part = slice(first, min(first + TABLE_CHUNK, count))
+            cells = _cells_of_table(result, columns, part)
+            yield from (piece.decode() for piece in write_lines(cells, part.stop - first, CHUNK))
         return
     numbers = ResourceNumbers(columns.cluster)
     names, app = columns.keys("app")
     apps = list(map(_quote_cell, names))
-    stretch = _stretches(columns)
-    times = [SwfNumbers(values) for values in _times_of(columns)]
+    stretch = _stretches(columns, slice(None))
+    times = [SwfNumbers(values) for values in _times_of(columns, slice(None))]
     workload, completed = (
         _quote_cell(result.workload),
         State.COMPLETED,
@@ -210,49 +215,51 @@ def csv_pieces(result: Result) -> Iterator[str]:
         yield "\n".join(map(",".join, rows)) + "\n"
 
 
-def _times_of(columns: Columns) -> tuple[Floats, ...]:
-    """Submission, walltime, start, execution, finish, waiting and turnaround of each job."""
+def _times_of(columns: Columns, part: slice) -> tuple[Floats, ...]:
+    """Submission, walltime, start, execution, finish, waiting and turnaround of some jobs."""
+    ran = columns.ran[part]
     return (
-        columns.submit,
-        columns.walltimes,
-        columns.start,
-        columns.run,
-        np.where(columns.ran, columns.end, NAN),
-        columns.wait,
-        np.where(columns.ran, columns.response, NAN),
+        columns.submit[part],
+        columns.walltimes[part],
+        columns.start[part],
+        columns.run[part],
+        np.where(ran, columns.end[part], NAN),
+        columns.wait[part],
+        np.where(ran, columns.response[part], NAN),
     )
 
 
-def _stretches(columns: Columns) -> Floats:
+def _stretches(columns: Columns, part: slice) -> Floats:
+    run, response = columns.run[part], columns.response[part]
     # The division by 0 is meant: a job that waited and took no time has an infinite stretch.
     with np.errstate(divide="ignore", invalid="ignore"):
-        stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
-    stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
+        stretch = np.where(run > 0, response / run, np.inf)
+    stretch[(run <= 0) & (response <= 0)] = 1.0
     return stretch
 
 
-def _cells_of_table(result: Result, columns: TableColumns) -> list[Cells]:
-    """The cells of records that are a table, all of which ran, as C takes them."""
+def _cells_of_table(result: Result, columns: TableColumns, part: slice) -> list[Cells]:
+    """The cells of some records of a table, all of which ran, as C takes them."""
     assert isinstance(columns.ids, NumberedIds)
     names, app = columns.keys("app")
-    submit, walltime, start, run, end, wait, response = map(_time_cells, _times_of(columns))
-    killed, nothing = columns.killed.astype(np.int64), np.zeros(len(columns.submit), np.int64)
-    nodes, stretch = columns.stretches.nodes, _stretches(columns)
+    submit, walltime, start, run, end, wait, response = map(_time_cells, _times_of(columns, part))
+    killed, nothing = columns.killed[part].astype(np.int64), np.zeros(part.stop - part.start, np.int64)
+    nodes, stretch = columns.stretches.nodes, _stretches(columns, part)
     assert nodes is not None
     # Most jobs have waited for nothing: what `repr` makes of whole numbers needs no `repr`.
     whole = np.where((stretch == np.floor(stretch)) & (stretch < LARGEST_PLAIN), stretch, -1).astype(np.int64)
     others = np.flatnonzero(whole < 0)
 
-    def words(part: slice) -> Iterable[str]:
-        of_part = others[slice(*np.searchsorted(others, (part.start, part.stop)))]
-        return map(repr, stretch[of_part].tolist())
+    def words(lines: slice) -> Iterable[str]:
+        of_lines = others[slice(*np.searchsorted(others, (lines.start, lines.stop)))]
+        return map(repr, stretch[of_lines].tolist())
 
     return [
-        Numbers(columns.ids.numbers),
+        Numbers(columns.ids.numbers[part]),
         Choices(nothing, [_quote_cell(result.workload)]),
-        Choices(app, list(map(_quote_cell, names))),
+        Choices(app[part], list(map(_quote_cell, names))),
         submit,
-        Numbers(columns.cpus.astype(np.int64)),
+        Numbers(columns.cpus[part].astype(np.int64)),
         walltime,
         Choices(killed, ["1", "0"]),
         Choices(killed, [FINAL_STATES[State.COMPLETED], FINAL_STATES[State.TIMEOUT]]),
@@ -262,7 +269,7 @@ def _cells_of_table(result: Result, columns: TableColumns) -> list[Cells]:
         wait,
         response,
         Fractions(whole, words),
-        Spans(nodes.runs, nodes.first, nodes.low, nodes.high, nodes.cpus),
+        Spans(nodes.runs[part], nodes.first[part], nodes.low, nodes.high, nodes.cpus),
     ]
 
 

@@ -144,6 +144,7 @@ def _parse_blocks(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
         found_lines = f"found no well-formed line among {skipped:,}" if skipped else "holds no job line"
         raise InputError(f"{found_lines}; expected lines of {form.fields} numbers", where=where)
     columns = found[0] if len(found) == 1 else _join_blocks(found)
+    found.clear()  # a million jobs twice would be the most memory of the command
     return _make_arrays(columns, header, skipped)
 
 
