@@ -190,3 +190,15 @@ class TestInABrowser:
         heads = texts(browser, "th")
         assert "90 % by" in heads
         assert "At most" not in heads
+
+    def test_what_runs_longer_than_was_predicted_is_overdue(self, browser: Any, service: Serving) -> None:
+        opened(browser, service)
+        script = (
+            "const [predicted, start, done] = arguments;"
+            "const main = document.querySelector('script[type=module]').src;"
+            "import(main.replace('main.js', 'tables.js')).then(found => done(found.QUEUE.find(one => one[0] === 'End')[2]"
+            "({start, end: null, predicted_end: predicted})))"
+        )
+        for predicted, start, shown in ((2, 1, "overdue"), (4e9, 1, "~ "), (None, 1, ""), (2, None, "~ ")):
+            found = browser.execute_async_script(script, predicted, start)
+            assert (found[:2] if shown == "~ " else found) == shown, predicted

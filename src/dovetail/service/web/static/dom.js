@@ -52,6 +52,10 @@ export function between(job, name) {
 }
 
 /** A predicted time: its interval, or about when; empty where it is not known. */
+/** Whether a job runs longer than was predicted: what is predicted for the past is no prediction any more. */
+export const overdue = (job) => job.start !== null && job.end === null && job.predicted_end < Date.now() / 1000
+  && job.predicted_end !== null;
+
 export const expected = (job, name) => between(job, name) || (job[name] ? `~ ${moment(job[name])}` : "");
 
 export const percent = (share) => (share === null || share === undefined ? "" : `${(100 * share).toFixed(1)} %`);
@@ -87,7 +91,7 @@ export const TERMS = {
   "devices in use": "GPUs and other accelerators on which a job runs",
   "in use, mean": "share of all CPUs and devices that jobs held, on average over the time that is shown",
   "Start": "when it started; with ~ when it is predicted to start",
-  "End": "with ~: when it is predicted to end",
+  "End": "with ~: when it is predicted to end; overdue: it runs longer than was predicted",
   "Where": "nodes, or the devices of nodes, on which it runs",
   "Why it waits": "what has to happen before it starts",
   "Waited": "from its submission to its start",

@@ -1,7 +1,7 @@
 // The pages. Each has `load` (asks the service), `show` (builds the page), and may have `tick` (once a second).
 
 import { act, get, log } from "./api.js";
-import { ask, count, duration, expected, make, moment, percent, term, titleOf } from "./dom.js";
+import { ask, count, duration, expected, make, moment, overdue, percent, term, titleOf } from "./dom.js";
 import { area, failed, gantt, legend, meanUsage, usage, WENT_WRONG } from "./gantt.js";
 import { APPS, ENDED, QUEUE, stateOf, table, where } from "./tables.js";
 
@@ -234,7 +234,7 @@ export function jobPage(id) {
       ["Inputs", Object.entries(job.inputs || {}).map(([k, v]) => `${k} = ${v}`).join(", ")],
       ["User", job.user ?? ""], ["Submitted", moment(job.submit)],
       ...(job.start === null ? [["Predicted start", expected(job, "predicted_start")]] : [["Started", moment(job.start)]]),
-      ...(job.end === null ? [["Predicted end", expected(job, "predicted_end")]] : [["Ended", moment(job.end)]]),
+      ...(job.end === null ? [["Predicted end", overdue(job) ? "overdue" : expected(job, "predicted_end")]] : [["Ended", moment(job.end)]]),
       ["Ran", job.start === null ? "" : duration((job.end ?? Date.now() / 1000) - job.start)],
       ["Predicted", duration(job.predicted)], ["Where", where(job)], ["Implementation", job.implementation ?? ""],
       ["Walltime", duration(job.walltime)], ["Depends on", (job.depends || []).join(", ")],
