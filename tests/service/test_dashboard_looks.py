@@ -196,7 +196,8 @@ class TestInABrowser:
         script = (
             "const [predicted, start, done] = arguments;"
             "const main = document.querySelector('script[type=module]').src;"
-            "import(main.replace('main.js', 'tables.js')).then(found => done(found.QUEUE.find(one => one[0] === 'End')[2]"
+            "import(main.replace('main.js', 'tables.js'))"
+            ".then(found => done(found.QUEUE.find(one => one[0] === 'End')[2]"
             "({start, end: null, predicted_end: predicted})))"
         )
         for predicted, start, shown in ((2, 1, "overdue"), (4e9, 1, "~ "), (None, 1, ""), (2, None, "~ ")):
