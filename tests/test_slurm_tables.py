@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from dovetail.spec.sbatch import BY_NAME, BY_VARIABLE, SBATCH_VARIABLES
+from dovetail.spec.sbatch import BY_NAME, BY_VARIABLE, INPUT_VARIABLES, SBATCH_VARIABLES
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,6 +59,7 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
 
 @needs_manual
 def test_every_input_variable_of_the_manual_is_in_the_table() -> None:
-    names = set(re.findall(r"\\fB(SBATCH_[A-Z0-9_]+)\\fR", manual("INPUT ENVIRONMENT")))
-    assert len(names) > 40
-    assert names - BY_VARIABLE.keys() == set()
+    names = set(re.findall(r"\\fB(S[A-Z]+_[A-Z0-9_]+)(?:=\S+)?\\fR", manual("INPUT ENVIRONMENT")))
+    assert len(names) > 50
+    assert names >= {"SLURM_CONF", "SLURM_UMASK", "SLURM_EXIT_ERROR"}
+    assert names - BY_VARIABLE.keys() - {one.name for one in INPUT_VARIABLES} == set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dovetail.spec.sbatch import SBATCH_OPTIONS, SBATCH_VARIABLES, ScriptOption
+from dovetail.spec.sbatch import INPUT_VARIABLES, SBATCH_OPTIONS, SBATCH_VARIABLES, ScriptOption
 
 PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "coming-from-slurm.md"
 BEGIN, END = "<!-- tables of dovetail.spec.sbatch: begin -->", "<!-- tables of dovetail.spec.sbatch: end -->"
@@ -25,12 +25,14 @@ def names_of(option: ScriptOption) -> str:
 
 
 def tables() -> str:
-    """Both tables as Markdown."""
+    """The three tables as Markdown."""
     rows = ["| Option | Variable | Here | What becomes of it |", "|---|---|---|---|"]
     for option in SBATCH_OPTIONS:
         variables = ", ".join(f"`{name}`" for name in option.variables)
         meaning = option.meaning.replace("|", "\\|")
         rows.append(f"| {names_of(option)} | {variables} | {option.treatment} | {meaning} |")
+    rows += ["", "| Variable of the submission | Here | What becomes of it |", "|---|---|---|"]
+    rows += [f"| `{one.name}` | {one.treatment} | {one.meaning} |" for one in INPUT_VARIABLES]
     rows += ["", "| Variable of a job | Set | Value |", "|---|---|---|"]
     for one in SBATCH_VARIABLES:
         when = {"": "always", "never": "never"}.get(one.set_if, f"with {one.set_if}")

@@ -615,16 +615,24 @@ def test_a_node_that_has_left_the_allocation_ends_what_only_it_could_run(
 
 
 @slowly
+@pytest.mark.parametrize("known", [False, True], ids=["silent", "down"])
 def test_a_run_begins_without_a_node_on_which_no_agent_starts(
-    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
+    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str], known: bool
 ) -> None:
-    slurm.kill_daemon("slurmd.n3")
+    """Also one that Slurm itself knows to be down, and has taken out of the allocation."""
+    if known:
+        slurm.call("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
+    else:
+        slurm.kill_daemon("slurmd.n3")
     try:
         runs.write(12, lambda i: 0.2)
         arguments = ("jobs.toml", "--executor", HERE, "--policy", "fcfs", "--quiet")
         assert runs.go(*arguments, environment=allocated).wait(90) == 0, runs.complaints
     finally:
-        slurm.start_daemon("slurmd.n3")
+        if known:
+            slurm.call("scontrol", "update", "NodeName=n3", "State=RESUME", check=False)
+        else:
+            slurm.start_daemon("slurmd.n3")
     runs.check()
     assert " n3/" not in runs.said.read_text()
 

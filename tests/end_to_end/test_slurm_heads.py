@@ -48,7 +48,6 @@ DIFFERENT = {
     "--dependency=afterok:1,afterok:2?afterok:3": "dependencies are all wanted, or one of them is",
     "-N 0-0": "no node is no job",
     "--array=1-3,%2": "sbatch adds the index 0",
-    "-N -2": "sbatch takes it for 1-2",
     "--gres=gpu:-1": "sbatch takes it, and no such job could run",
     "--signal=99": "there is no such signal to send",
     "--share": "a spelling of earlier versions",
@@ -63,6 +62,18 @@ DIFFERENT = {
     "$--mem=1G;;--mem-per-cpu=10M": "the command line wins over the script, as in later versions",
     "$--mem-per-cpu=10M;;--mem=1G": "the command line wins over the script, as in later versions",
     "$-c 1;;--cpus-per-gpu=4 -G 1": "the command line wins over the script, as in later versions",
+    "--gpus=v100:4,a100:1": "a job has devices of one type",
+    "--begin=2030-02-30": "there is no such day",
+    "--begin=2/30": "there is no such day",
+    '--begin="16:00 17:00"': "a moment has one time of day",
+    "--signal=65@10": "there is no such signal to send",
+    "--wo=/tmp": "a spelling of earlier versions",
+    "--sha": "a spelling of earlier versions",
+    "@SBATCH_OUTPUT=;;-o x": "an empty variable is none",
+    "@SBATCH_CONTAINER=/x": "jobs in containers are refused",
+    "@SBATCH_TRES_PER_TASK=cpu=2": "an option of later versions",
+    "~#PBS -l walltime=1:00:00;;-N2": "lines of other systems are passed over, with a warning",
+    "~#BSUB -W 10;;-N2": "lines of other systems are passed over, with a warning",
     "~#PBS -l nodes=2": "lines of other systems are passed over, with a warning",
     "~#PBS -N a;;-n 2": "lines of other systems are passed over, with a warning",
     "~#BSUB -n 2": "lines of other systems are passed over, with a warning",
@@ -80,6 +91,11 @@ UNLIKE = {
     "--reboot": "Slurm gives whole nodes to be booted",
     "--nice=-10": "raises none, with a warning",
     "-B 2:4:1": "Slurm counts a task for each of these CPUs until the job starts",
+    "-N 00": "Slurm counts no task until the job starts",
+    "-s --exclusive=user": "whole nodes, with a warning",
+    "@SBATCH_EXCLUSIVE=mcs": "whole nodes, with a warning",
+    "--dependency=afterburstbuffer:999999": "there is no burst buffer, with a warning",
+    "--nodelist=n[1-3] -n 2": "Slurm takes a node off the list, which is passed over with a warning",
     "-B 2": "Slurm counts a task for each of these CPUs until the job starts",
 }
 """Forms whose fields differ by design."""
@@ -210,6 +226,31 @@ def test_the_reader_takes_what_sbatch_takes_and_makes_of_it_what_sbatch_makes(
             wrong.append(f"{head.text}: {found}")
     assert not wrong, "\n".join(wrong)
     assert compared > full(300, 20)
+
+
+@pytest.mark.parametrize("lines", [("-F nodes",), ("-w ./nodes",), ("-F nodes", "-w n9"), ("-F nodes -n 2",)])
+def test_a_file_of_nodes_counts_them(site: SlurmCluster, tmp_path: Path, lines: Sequence[str]) -> None:
+    (tmp_path / "nodes").write_text("# some\nn1*2\nn[2-3]\n\nn5,n6\n")
+    text = "\n".join(["#!/bin/sh", *(f"#SBATCH {line}" for line in lines), "true", ""])
+    (tmp_path / "job.sh").write_text(text)
+    number = site.call("sbatch", "--hold", "--parsable", "job.sh", cwd=tmp_path).strip()
+    job = fields_of(site.call("scontrol", "-o", "show", "job", number))
+    text = text.replace("-F nodes", f"-F {tmp_path}/nodes").replace("./nodes", f"{tmp_path}/nodes")
+    shares = read_script(text, "job.sh", environ={}, path="job.sh").shares
+    assert shares is not None
+    assert (f"{shares.nodes}", f"{shares.tasks}") == (job["NumNodes"].partition("-")[0], job["NumTasks"])
+
+
+@pytest.mark.parametrize(
+    "option", ["-H", "-HJ a", "-H --priority=5", "--priority=0", "--priority=x", "--hold -b now"]
+)
+def test_both_hold_the_same(site: SlurmCluster, tmp_path: Path, option: str) -> None:
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n#SBATCH {option}\ntrue\n")
+    number = site.call("sbatch", "--parsable", "job.sh", cwd=tmp_path).strip()
+    job = fields_of(site.call("scontrol", "-o", "show", "job", number))
+    site.call("scancel", number)
+    script = read_script((tmp_path / "job.sh").read_text(), "job.sh", environ={}, path="job.sh")
+    assert script.fields.get("hold", False) == (job["Reason"] == "JobHeldUser")
 
 
 def test_no_reason_stands_for_nothing() -> None:

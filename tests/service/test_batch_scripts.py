@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -144,15 +144,24 @@ def test_what_is_refused(service: Serving, tmp_path: Path, command: str, text: s
 
 
 def test_a_job_begins_later_and_another_some_time_after_it(service: Serving, tmp_path: Path) -> None:
+    later = script(tmp_path, "#SBATCH --begin=now+1hour", "true", name="later.sh")
+    found = info(service, submit(service, tmp_path, str(later)))
+    assert (found["state"], found["reason"]) == ("PENDING", "begins later")
+    service.dovetail("cancel", str(found["number"]))
     path = script(tmp_path, "#SBATCH --begin=now+2", "date +%s.%N")
-    asked = time.time()
+    begun = time.time()
     first = submit(service, tmp_path, str(path))
     second = submit(service, tmp_path, "-d", f"after:{first}", "--", "date", "+%s.%N")
-    found = info(service, first)
-    assert found["state"] == "PENDING"
-    assert found["reason"] == "begins later"
-    assert float(output(service, first)) >= asked + 1  # whole seconds
-    assert float(output(service, second)) >= asked + 1
+    assert float(output(service, first)) >= begun + 1  # whole seconds
+    assert float(output(service, second)) >= begun + 1
+
+
+@pytest.mark.parametrize("command", [("submit", "--wait"), ("run", "-k")])
+def test_a_umask_for_the_job_of_a_script(service: Serving, tmp_path: Path, command: Sequence[str]) -> None:
+    path = script(tmp_path, "#SBATCH -o mask", "umask")
+    env = {**service.environment, "SLURM_UMASK": "027"}
+    done = service.dovetail(*command, str(path), cwd=tmp_path, env=env)
+    assert (done.returncode, (tmp_path / "mask").read_text()) == (0, "0027\n"), done.stderr
 
 
 def test_corresponding_elements(service: Serving, tmp_path: Path) -> None:

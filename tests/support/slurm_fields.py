@@ -6,14 +6,21 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from math import ceil
 
+from dovetail.files.moments import parse_begin
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.workloads.batch.patterns import NO_INDEX, fill_pattern
 from dovetail.workloads.batch.script import BatchScript
 from dovetail.workloads.batch.units import MEBIBYTE, parse_array
 
 _FIELD = re.compile(r"(?:^|\s)([A-Z][\w:/.]*)=")
 NONE = "(null)"
+STARTED = 30
+"""Seconds from sbatch's start to the submission."""
+ALL = "BEGIN,END,FAIL,INVALID_DEPEND,REQUEUE,STAGE_OUT"
+"""Events of ``--mail-type=ALL``."""
 
 
 def fields_of(text: str) -> dict[str, str]:
@@ -138,7 +145,7 @@ def _models_there(job: Mapping[str, str]) -> str:
         for entry in job.get(way, "").split(","):
             parts = entry.split(":")
             is_type = len(parts) == 4 or (len(parts) == 3 and not re.fullmatch(r"\d+K?", parts[2]))
-            if parts[:2] == ["gres", "gpu"] and is_type:
+            if parts[:2] == ["gres", "gpu"] and is_type and parts[-1] != "0":
                 found.add(parts[2])
     return ",".join(sorted(found))
 
@@ -191,8 +198,71 @@ def _path_there(name: str) -> Callable[[Mapping[str, str]], str]:
 
 
 def _dependencies(script: BatchScript, job: Mapping[str, str]) -> str:
-    kinds = [text.partition(":")[0] for text in script.fields.get("depends", ())]
-    return ",".join([*kinds, *(["singleton"] if script.fields.get("singleton") else [])])
+    """Kinds, jobs and minutes; of another order than the text's."""
+    found = [text.removeprefix("?") for text in script.fields.get("depends", ())]
+    return " ".join(sorted([*found, *(["singleton"] if script.fields.get("singleton") else [])]))
+
+
+def _dependencies_there(job: Mapping[str, str]) -> str:
+    """Slurm writes ``afterok:7_*(unfulfilled)``; jobs that it does not know it has left out before."""
+    text = job["Dependency"]
+    parts = [] if text == NONE else re.split(r"[,?]", re.sub(r"\([a-z]+\)", "", text))
+    # Minutes are shown, and do nothing but after "after".
+    parts = [part if part.startswith("after:") else part.partition("+")[0] for part in parts]
+    return " ".join(sorted(part.replace("_*", "") for part in parts))
+
+
+def _begin(script: BatchScript, job: Mapping[str, str]) -> str | None:
+    """The moment that it means at Slurm's own moment of submission; none, where that has passed.
+
+    sbatch counts from its own start, which is some seconds before.
+    """
+    given = script.places.get("begin")
+    if given is None:
+        return None
+    submitted = datetime.fromisoformat(job["SubmitTime"])
+    moment = parse_begin(given.value or "", submitted)
+    if moment <= submitted:
+        return None
+    there = job["EligibleTime"]
+    if there != "Unknown" and 0 <= (moment - datetime.fromisoformat(there)).total_seconds() <= STARTED:
+        return there
+    return f"{moment:%Y-%m-%dT%H:%M:%S}"
+
+
+def _folder(script: BatchScript, job: Mapping[str, str]) -> str | None:
+    folder = script.fields.get("folder")
+    return None if folder is None else os.path.normpath(os.path.join(os.path.dirname(job["Command"]), folder))
+
+
+def _partitions(script: BatchScript, job: Mapping[str, str]) -> str | None:
+    names = script.fields.get("partition")
+    return None if names is None else ",".join(sorted(names.split(",")))
+
+
+def _least_cpus(script: BatchScript, job: Mapping[str, str]) -> str | None:
+    """Slurm raises it to what the tasks of a node need."""
+    least = script.requested.least_cpus
+    return f"{max(least, int(job['MinCPUsNode']))}" if least else None
+
+
+def _mail(script: BatchScript, job: Mapping[str, str]) -> str:
+    events = str(script.fields.get("mail_type", "")).split(",")
+    return ",".join(sorted({*events, *ALL.split(",")} - {"ALL"} if "ALL" in events else events))
+
+
+def _hosts(option: str) -> Callable[[BatchScript, Mapping[str, str]], str | None]:
+    def ours(script: BatchScript, job: Mapping[str, str]) -> str | None:
+        given = script.places.get(option)
+        if given is None or "/" in (given.value or ""):
+            return None
+        return ",".join(sorted(set(expand_hostlist(given.value or ""))))
+
+    return ours
+
+
+def _hosts_there(name: str) -> Callable[[Mapping[str, str]], str]:
+    return lambda job: ",".join(sorted(expand_hostlist(job[name]))) if job[name] != NONE else ""
 
 
 def _name(script: BatchScript, job: Mapping[str, str]) -> str | None:
@@ -221,6 +291,15 @@ FIELDS = (
     Field("error", _path("stderr"), _path_there("StdErr")),
     Field("whole nodes", lambda script, job: f"{script.requested.exclusive}",
           lambda job: f"{job['OverSubscribe'] == 'NO'}"),
+    Field("begin", _begin, lambda job: job["EligibleTime"]),
+    Field("folder", _folder, lambda job: os.path.normpath(job["WorkDir"])),
+    Field("input", _path("stdin"), _path_there("StdIn")),
+    Field("partition", _partitions, lambda job: ",".join(sorted(job["Partition"].split(",")))),
+    Field("least CPUs", _least_cpus, _show("MinCPUsNode")),
+    Field("dependencies", _dependencies, _dependencies_there),
+    Field("mail", _mail, lambda job: ",".join(sorted(job.get("MailType", "").split(",")))),
+    Field("nodes by name", _hosts("nodelist"), _hosts_there("ReqNodeList")),
+    Field("other nodes", _hosts("exclude"), _hosts_there("ExcNodeList")),
     Field("contiguous", lambda script, job: f"{int('contiguous' in script.places)}", _show("Contiguous")),
 )  # fmt: skip
 

@@ -1,17 +1,27 @@
-"""When a job may begin: the forms of ``--begin`` that sbatch takes."""
+"""When a job may begin: the forms of ``--begin`` that sbatch takes.
+
+A text is read from left to right as sbatch does (Slurm 22.05, ``src/common/parse_time.c``): a day, a time
+of day, each once and in any order, with blanks, ``-`` or ``T`` between them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_LATER = re.compile(r"now(?:\s*([+-])\s*(\d{1,9})\s*([a-z]*))?", re.ASCII)
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap]m)?", re.ASCII)
 _NAMED = {"midnight": time(0), "noon": time(12), "fika": time(15), "teatime": time(16)}
-_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[t ](.+))?", re.ASCII)
-_SLASHED = re.compile(r"(\d{1,2})[/.](\d{1,2})(?:[/.](\d{2}|\d{4}))?(?:[- t](.+))?", re.ASCII)
-_RUN = re.compile(r"(\d{2})(\d{2})(\d{2})?", re.ASCII)
+_EPOCH = re.compile(r"uts(\d{7,12})", re.ASCII)
+_GAP = re.compile(r"[\s\-t]")
+_NOW = re.compile(r"now(?:\s*([+-])\s*(\d{1,9})\s*([a-z]*))?(?!\s*[+-])", re.ASCII)
+_DAY = re.compile(r"today|tomorrow")
+_NAME = re.compile("|".join(_NAMED))
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap]m)?", re.ASCII)
+_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{1,2})(?!\d)", re.ASCII)
+_SLASHED = re.compile(r"(\d{1,2})[/.](\d{1,2})(?:[/.](\d{2}))?(?![\d/.])", re.ASCII)
+_RUN = re.compile(r"(\d{2})(\d{2})(\d{2})?(?!\d)", re.ASCII)
 EXPECTED = "a moment such as now+1hour, 16:00, tomorrow or 2030-01-20T12:34:00"
 
 
@@ -26,82 +36,102 @@ def parse_begin(text: str, now: datetime) -> datetime:
     """
     words = text.strip().lower()
     try:
-        # In this order: "now" is no day, and a day's name no date.
-        found = _moment_later(words, now) or _of_day(words, now) or _of_date(words, now)
+        if match := _EPOCH.fullmatch(words):
+            return datetime.fromtimestamp(int(match[1]), now.tzinfo)
+        return _Moment(now).read(words)
     except (ValueError, OverflowError):
         # A 30th of February, an hour of 25.
-        found = None
-    if found is None:
-        raise ValueError(EXPECTED)
-    return found
+        raise ValueError(EXPECTED) from None
 
 
-def _moment_later(words: str, now: datetime) -> datetime | None:
-    match = _LATER.fullmatch(words)
-    if match is None:
-        return None
-    if match[1] is None:
-        return now
-    unit = 1 if not match[3] else _UNITS.get(match[3].removesuffix("s"))
-    if unit is None:
-        return None
-    return now + timedelta(seconds=int(match[2]) * unit * (-1 if match[1] == "-" else 1))
+@dataclass
+class _Moment:
+    """What has been read of a moment: its day (``month_day``: one without a year), its time, or all of it."""
 
+    now: datetime
+    day: date | None = None
+    month_day: tuple[int, int] | None = None
+    clock: time | None = None
 
-def _of_day(words: str, now: datetime) -> datetime | None:
-    """A time of day, or ``today`` and ``tomorrow`` with or without one."""
-    day, _, rest = words.partition(" ")
-    if day in ("today", "tomorrow"):
-        clock = _parse_clock(rest.strip()) if rest.strip() else (now.time() if day == "today" else time(0))
-        if clock is None:
-            return None
-        return _combine_moment(now.date() + timedelta(days=day == "tomorrow"), clock, now)
-    clock = _parse_clock(words)
-    if clock is None:
-        return None
-    found = _combine_moment(now.date(), clock, now)
-    return found if found > now else _combine_moment(now.date() + timedelta(days=1), clock, now)
-
-
-def _of_date(words: str, now: datetime) -> datetime | None:
-    if match := _ISO.fullmatch(words):
-        day = date(int(match[1]), int(match[2]), int(match[3]))
-        rest: str | None = match[4]
-        return _moment_on_day(day, rest, now)
-    match = _SLASHED.fullmatch(words)
-    if match is None and (run := _RUN.fullmatch(words)):
-        match = _SLASHED.fullmatch("/".join(part for part in run.groups() if part))
-    if match is None:
-        return None
-    month, number, year, rest = int(match[1]), int(match[2]), match[3], match[4]
-    if year is not None:
-        return _moment_on_day(
-            date(int(year) if len(year) == 4 else 2000 + int(year), month, number), rest, now
+    def read(self, words: str) -> datetime:
+        """The moment of a text. Raises `ValueError`."""
+        # In this order: "now" is no day, a day's name begins with a "t" as gaps do, and 2030-01-20 with 2030.
+        parts: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], None]], ...] = (
+            (_NOW, self._take_later),
+            (_DAY, self._take_day),
+            (_NAME, lambda match: self._set_clock(_NAMED[match[0]])),
+            (_CLOCK, lambda match: self._set_clock(_clock_of(match))),
+            (_ISO, lambda match: self._set_day(date(*map(int, match.groups())))),
+            (_SLASHED, self._take_date),
+            (_RUN, self._take_date),
+            (_GAP, lambda match: None),
         )
-    found = _moment_on_day(date(now.year, month, number), rest, now)
-    if found is None or found >= now:
-        return found
-    return _moment_on_day(date(now.year + 1, month, number), rest, now)
+        at = 0
+        while at < len(words):
+            for pattern, take in parts:
+                if match := pattern.match(words, at):
+                    take(match)
+                    at = match.end()
+                    break
+            else:
+                raise ValueError(words)
+        return self._moment()
+
+    def _set_clock(self, clock: time) -> None:
+        if self.clock is not None:
+            raise ValueError("two times of day")
+        self.clock = clock
+
+    def _set_day(self, day: date) -> None:
+        if self.day is not None or self.month_day is not None:
+            raise ValueError("two days")
+        self.day = day
+
+    def _take_later(self, match: re.Match[str]) -> None:
+        moment = self.now
+        if match[1] is not None:
+            unit = 1 if not match[3] else _UNITS[match[3].removesuffix("s")] if match[3] in _PLURALS else 0
+            if not unit:
+                raise ValueError(match[3])
+            moment += timedelta(seconds=int(match[2]) * unit * (-1 if match[1] == "-" else 1))
+        self._set_day(moment.date())
+        self._set_clock(moment.time())
+
+    def _take_day(self, match: re.Match[str]) -> None:
+        self._set_day(self.now.date() + timedelta(days=match[0] == "tomorrow"))
+
+    def _take_date(self, match: re.Match[str]) -> None:
+        month, day, year = int(match[1]), int(match[2]), match[3]
+        if year is not None:
+            self._set_day(date(2000 + int(year), month, day))
+            return
+        self._set_day(date(self.now.year, month, day))
+        self.day, self.month_day = None, (month, day)
+
+    def _moment(self) -> datetime:
+        """The next moment that fits. Slurm compares whole minutes: a day or year goes over in that of now."""
+        now, clock = self.now, self.clock
+        if self.month_day is not None:
+            at = clock or time(0)
+            is_later = (*self.month_day, at.hour, at.minute) > (now.month, now.day, now.hour, now.minute)
+            day = date(now.year + (not is_later), *self.month_day)
+        elif self.day is not None:
+            day = self.day
+        elif clock is not None:
+            is_later = (clock.hour, clock.minute) > (now.hour, now.minute)
+            day = now.date() + timedelta(days=not is_later)
+        else:
+            raise ValueError("neither day nor time")
+        return datetime.combine(day, clock or time(0), now.tzinfo)
 
 
-def _moment_on_day(day: date, clock: str | None, now: datetime) -> datetime | None:
-    at = time(0) if clock is None else _parse_clock(clock.strip())
-    return None if at is None else _combine_moment(day, at, now)
+_PLURALS = {*_UNITS, *(f"{unit}s" for unit in _UNITS)}
 
 
-def _parse_clock(words: str) -> time | None:
-    if words in _NAMED:
-        return _NAMED[words]
-    match = _CLOCK.fullmatch(words)
-    if match is None:
-        return None
+def _clock_of(match: re.Match[str]) -> time:
     hour = int(match[1])
     if match[4]:
-        if not 1 <= hour <= 12:
-            return None
+        if hour > 12:
+            raise ValueError(match[0])
         hour = hour % 12 + (12 if match[4] == "pm" else 0)
     return time(hour, int(match[2]), int(match[3] or 0))
-
-
-def _combine_moment(day: date, clock: time, now: datetime) -> datetime:
-    return datetime.combine(day, clock, now.tzinfo)

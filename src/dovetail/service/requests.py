@@ -71,11 +71,16 @@ def request_of_script(
     script: BatchScript, arguments: list[str], part: PartialSpec, warn: Callable[[str], None]
 ) -> Form:
     """A batch script with its arguments; ``part`` goes over what its lines set. Raises `InputError`."""
-    from dovetail.workloads.batch.submitting import environment_of, script_part
+    from dovetail.workloads.batch.submitting import environment_of, script_part, umask_of
     from dovetail.workloads.batch.variables import Origin
 
     around = request_context()
     request = request_of_parts(script_part(script, arguments, part, Origin.of_this_process(around["folder"])))
     for note in script.warned:
         warn(note.sentence())
-    return {**request, "environment": environment_of(script, around["environment"])}
+    umask = umask_of(around["environment"])
+    return {
+        **request,
+        "environment": environment_of(script, around["environment"]),
+        **({} if umask is None else {"umask": umask}),
+    }

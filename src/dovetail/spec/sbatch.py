@@ -170,7 +170,7 @@ SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
     _warned("spread-job", "none", "nodes are chosen by the policy", "SBATCH_SPREAD_JOB"),
     _warned("spread-segments", "none", "nodes have no topology"),
     _warned("stepmgr", "none", "steps need no manager"),
-    _warned("switches", "required", "nodes have no topology", "SBATCH_REQ_SWITCH", "SBATCH_WAIT4SWITCH"),
+    _warned("switches", "required", "nodes have no topology", "SBATCH_REQ_SWITCH"),
     _refused("test-only", "none", "it checks, and submits no job: dovetail submit --explain-script FILE"),
     _warned("thread-spec", "required", "no threads are set aside for the system", "SBATCH_THREAD_SPEC"),
     _warned("threads-per-core", "required", "CPUs are given out one by one, threads of a core alike",
@@ -202,6 +202,35 @@ BY_NAME = {name: option for option in SBATCH_OPTIONS for name in (option.name, *
 BY_LETTER = {option.short: option for option in SBATCH_OPTIONS if option.short}
 BY_VARIABLE = {name: option for option in SBATCH_OPTIONS for name in option.variables}
 
+
+class InputVariable(NamedTuple):
+    """A variable of the submission that is no option of sbatch's, and what becomes of it."""
+
+    name: str
+    treatment: Treatment
+    meaning: str
+
+
+INPUT_VARIABLES: tuple[InputVariable, ...] = (
+    InputVariable("SBATCH_WAIT4SWITCH", "warned", "nodes have no topology"),
+    # Set for all commands where a machine has several clusters: a warning each time would be noise.
+    InputVariable("SLURM_CONF", "honoured", "for Slurm's own commands; a service reads no slurm.conf"),
+    InputVariable("SLURM_DEBUG_FLAGS", "warned", "Slurm's parts do not run here: dovetail --debug"),
+    InputVariable(
+        "SLURM_EXIT_ERROR", "honoured", "exit status of the sbatch and srun of slurm-shims on errors"
+    ),
+    InputVariable("SLURM_STEP_KILLED_MSG_NODE_ID", "warned", "a job that is ended is logged once"),
+    InputVariable("SLURM_UMASK", "honoured", "the umask of the job, in octal digits"),
+)
+"""The rest of what sbatch(1) lists as input environment variables."""
+
+LATER = frozenset(
+    {
+        *("container-id", "consolidate-segments", "extra", "oom-kill-step", "resv-ports", "segment"),
+        *("spread-segments", "stepmgr", "tres-per-task"),
+    }
+)
+"""Options of versions after 22.05."""
 
 # If one of these cannot be carried over, a job may start elsewhere, earlier or never.
 PLACEMENT = frozenset(

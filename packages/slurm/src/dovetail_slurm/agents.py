@@ -28,6 +28,7 @@ from typing import IO, Any
 from dovetail.errors import ExecutorError
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.model import Node, Seconds
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.process import agent
 from dovetail.process.agent import KEPT_ALIVE
 from dovetail.process.channel import Handshake, keep_alive, nonce_of
@@ -36,9 +37,11 @@ from dovetail.process.notes import private_file, refuse_errors, write_private
 from dovetail.process.processes import boot_id, started_at
 from dovetail.process.spawn_log import SpawnLog, parse_log, read_log
 from dovetail.records import dataclass
-from dovetail_slurm.commands import NodeTable, Share, explain_refusal
+from dovetail_slurm.commands import NodeTable, Share, SlurmError, explain_refusal, read_rows
 from dovetail_slurm.steps import gres_option, unbind_settings
 
+_GONE = "Requested node configuration is not available"
+"""What srun writes where a node that it is to use has left the allocation."""
 _FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 SCRIPT = Path(agent.__file__)
 PATIENCE = 60.0
@@ -229,6 +232,8 @@ class SlurmAgents:
         self.complaint = str(explain_refusal("srun", text)) if text else "srun: it gave no reason"
         # One node that cannot be reached ends the step on all of them: begin again without it.
         failed = {name for name in _FAILED.findall(text) if name in names}
+        if not hellos and _GONE in text:
+            failed |= set(names) - self._nodes_left()
         if not hellos and failed and len(failed) < len(names):
             complaint = self.complaint
             others = self.start([node for node in nodes if node.name not in failed], term_grace, connected)
@@ -250,6 +255,14 @@ class SlurmAgents:
             self.hellos[name] = hellos[name]
         self._files.write(self.job, self.hellos)
         return connections
+
+    def _nodes_left(self) -> set[str]:
+        """The nodes that the allocation has by now: Slurm takes one that is down out of it for good."""
+        found: set[str] = set()
+        with contextlib.suppress(SlurmError):
+            for (names,) in read_rows(["squeue", "-h", f"--jobs={self.job}", "--format=%N"], 1):
+                found |= set(expand_hostlist(names.strip()))
+        return found
 
     def _launcher_command(self, names: list[str]) -> list[str]:
         """One step for all of them, beside everything else that runs in the allocation."""

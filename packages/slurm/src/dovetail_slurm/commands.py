@@ -141,12 +141,14 @@ def _await_output(
     One that has given a job's number and goes on waits for the job's end (``sbatch --wait``).
     """
     deadline = time.monotonic() + timeout
+    given = stdin
     try:
         while True:
             try:
                 patience = min(1.0, max(0.0, deadline - time.monotonic()))
-                return *process.communicate(stdin, timeout=patience), True
+                return *process.communicate(given, timeout=patience), True
             except subprocess.TimeoutExpired as error:
+                given = None  # it has its input, and takes none a second time
                 words = (error.stderr or b"").decode("utf-8", "replace")
                 output = (error.stdout or b"").decode("utf-8", "replace")
                 # With --wait it goes on until the job's end: the number is all that is needed.

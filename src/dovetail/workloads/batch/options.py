@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import show_value
 from dovetail.records import dataclass
-from dovetail.spec.sbatch import BY_LETTER, BY_NAME, BY_VARIABLE, PLACEMENT, ScriptOption
+from dovetail.spec.sbatch import BY_LETTER, BY_NAME, BY_VARIABLE, LATER, PLACEMENT, ScriptOption
 from dovetail.workloads.batch.head import read_directives
 
 HEAD, ENVIRONMENT, COMMAND_LINE = "script", "environment", "command line"
 """Where an option may come from; later ones win."""
 _TRUE = ("", "yes")
+_NOT_ZERO = re.compile(r"[+-]?0*[1-9]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,10 @@ def _options_of(word: Placed) -> Iterator[tuple[ScriptOption, str | None, str]]:
         if option.value == "required":
             yield option, word.text[at + 1 :] or None, f"-{letter}"
             return
+        # An optional value stands in the same word: -kH is -k with the value H.
+        if option.value == "optional":
+            yield option, word.text[at + 1 :] or None, f"-{letter}"
+            return
         yield option, None, f"-{letter}"
 
 
@@ -112,6 +118,10 @@ def find_option(name: str, where: str) -> ScriptOption:
     near = {known: option for known, option in BY_NAME.items() if known.startswith(name)}
     if len(set(near.values())) == 1:
         return next(iter(near.values()))
+    # What sbatch 22.05 takes goes on to be taken though later versions have further options.
+    earlier = {option for option in near.values() if option.name not in LATER}
+    if len(earlier) == 1:
+        return earlier.pop()
     if near:
         several = ", ".join(f"--{known}" for known in near)
         raise InputError(
@@ -155,7 +165,8 @@ def placement_words(text: str) -> list[str]:
 def from_environment(environ: Mapping[str, str]) -> list[Given]:
     """The options that ``SBATCH_*`` variables hold, in the order of the table.
 
-    An option without a value is set by a variable that is empty, ``yes`` or a number other than 0. Of
+    An option without a value is set by a variable that is empty, ``yes`` or a number other than 0; one with
+    an optional value has that of the variable, unless it is empty. Of
     ``SLURM_HINT`` and ``SLURM_CLUSTERS`` those of sbatch win.
     """
     found: dict[str, Given] = {}
@@ -167,10 +178,10 @@ def from_environment(environ: Mapping[str, str]) -> list[Given]:
         # An empty variable is unset to sbatch.
         if option.value == "required" and not value:
             continue
-        given = None if option.value == "none" or (option.value == "optional" and value in _TRUE) else value
+        given = None if option.value == "none" or not value else value
         found[option.name] = Given(option, given, f"{name}={value}", f"the environment: {name}", ENVIRONMENT)
     return list(found.values())
 
 
 def _is_true(value: str) -> bool:
-    return value.lower() in _TRUE or (value.isdecimal() and int(value) != 0)
+    return value.lower() in _TRUE or _NOT_ZERO.match(value) is not None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.moments import parse_begin
+from dovetail.files.reading import read_text
 from dovetail.model.hostlist import expand_hostlist
 from dovetail.records import dataclass
 from dovetail.spec.jobs import MOST_NICE, PartialSpec, laid_over
-from dovetail.spec.sbatch import ScriptOption
+from dovetail.spec.sbatch import INPUT_VARIABLES, ScriptOption
 from dovetail.spec.values import MAIL_TYPES
 from dovetail.workloads.batch import environment, units
 from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, read_directives
@@ -23,10 +24,15 @@ from dovetail.workloads.batch.passed_over import CHECKS
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.resources import Requested, Shares, share_out
 
-_JOB = re.compile(r"\d+(?:_[^+]+)?(?:\+\d+)?", re.ASCII)
+_JOB = re.compile(r"\+?0*([1-9]\d*(?:_[^+]+)?)(?:\+0*([1-9]\d*))?", re.ASCII)
 """A job to wait for, and the minutes after it."""
+_STATE = re.compile(r"\((?:un)?fulfilled\)|\(failed\)")
+"""What scontrol writes behind a dependency, and sbatch passes over."""
+_NUMBER = re.compile(r"\s*([+-]?\d+)", re.ASCII)
 VRAM = "vram"
 """A generic resource of some sites: memory of a GPU."""
+MOST_NAMES = 1 << 20
+"""Bytes of a file of names of nodes."""
 PASSED_OVER = "has no meaning here and is passed over"
 
 
@@ -133,6 +139,7 @@ class _Reader:
         given += self._of_words([Placed(word, "the command line") for word in words], "command line")
         for one in self._last_ones(given):
             self._take(one)
+        self._note_inputs(environ)
         self._add_up()
 
     # ------------------------------------------------------------------------------ collecting
@@ -180,14 +187,31 @@ class _Reader:
         effect = f"{PASSED_OVER}: only #SBATCH and #DOVETAIL lines are read"
         self.found.warned.append(Note(where, line.keyword, effect, line.line))
 
+    def _note_inputs(self, environ: Mapping[str, str]) -> None:
+        """Variables of the submission that are no options."""
+        for one in INPUT_VARIABLES:
+            if value := environ.get(one.name):
+                honoured = one.treatment == "honoured"
+                effect = one.meaning if honoured else f"{PASSED_OVER}: {one.meaning}"
+                notes = self.found.honoured if honoured else self.found.warned
+                notes.append(Note("the environment", f"{one.name}={value}", effect))
+
     def _last_ones(self, given: Iterable[Given]) -> list[Given]:
         """Of each option the one that wins; of rival options, those of the last origin."""
         winner: dict[str, Given] = {}
         for one in given:
             before = winner.pop(one.option.name, None)
             if before is not None and not self._is_wrong_alone(before):
-                self._note_replaced(before, one)
+                if one.option.name == "mail-type":
+                    one = self._with_events_of(before, one)
+                else:
+                    self._note_replaced(before, one)
             winner[one.option.name] = one
+        # One setting with two names: the last of them, whatever it is called. The dictionary has their order.
+        for group in SAME:
+            named = [name for name in winner if name in group]
+            for name in named[:-1]:
+                self._note_replaced(winner.pop(name), winner[named[-1]])
         # As sbatch has it: within one origin, rivals stand beside each other.
         order = ("environment", "script", "command line")
         for group in RIVALS:
@@ -198,6 +222,14 @@ class _Reader:
                     del winner[one.option.name]
                     self._note_replaced(one, next(r for r in rivals if order.index(r.origin) == last))
         return list(winner.values())
+
+    def _with_events_of(self, before: Given, after: Given) -> Given:
+        """Both of two ``--mail-type``: sbatch adds them up, and ``NONE`` takes no event away."""
+        effect = f"with those of {after.text} ({after.where})"
+        self.found.honoured.append(Note(before.where, before.text, effect, before.line))
+        events = [one.value or "" for one in (before, after)]
+        kept = [one for one in events if "NONE" not in one.upper().split(",")]
+        return replace(after, value=",".join(kept) or "NONE")
 
     def _is_wrong_alone(self, given: Given) -> bool:
         """Whether sbatch refuses a value though another replaces it, which is noted then.
@@ -325,20 +357,26 @@ class _Reader:
             if not jobs and kind.lower() == "singleton":
                 self._keep("singleton", True)
                 continue
-            # A bare number is the oldest form, which meant afterany.
-            if not jobs:
+            # A bare number is the oldest form, which meant afterany, and has no more than a number.
+            is_bare = not jobs
+            if is_bare:
                 kind, jobs = "afterany", [kind]
             kind = self._kind_of_dependency(kind.lower(), value)
-            if not all(_JOB.fullmatch(job) for job in jobs):
+            named = [_JOB.fullmatch(_STATE.sub("", job).strip()) for job in jobs]
+            if not all(named) or (is_bare and (either or "+" in jobs[0])):
                 raise ValueError(f"found {value!r}, expected dependencies such as afterok:12:13,afterany:14")
-            if kind != "after" and any("+" in job for job in jobs):
+            if kind != "after" and any(match and match[2] for match in named):
                 self._warn(f"the minutes of {kind} are passed over, as in sbatch: they go with after alone")
-                jobs = [job.partition("+")[0] for job in jobs]
-            depends += [f"{either}{kind}:{job}" for job in jobs]
+            minutes = ""
+            for match in filter(None, named):
+                # As in sbatch: the minutes of a job are those of the next ones, too, that have none.
+                if kind == "after" and match[2]:
+                    minutes = f"+{match[2]}"
+                depends.append(f"{either}{kind}:{match[1]}{minutes}")
         if depends:
             self._keep("depends", depends)
-        named = ["others of this name"] if "singleton" in self.found.fields else []
-        return f"waits for {', '.join([*depends, *named])}"
+        others = ["others of this name"] if "singleton" in self.found.fields else []
+        return f"waits for {', '.join([*depends, *others])}"
 
     def _kind_of_dependency(self, kind: str, value: str) -> str:
         if kind == "afterburstbuffer":
@@ -373,7 +411,7 @@ class _Reader:
 
     def _open_mode(self, value: str) -> str:
         mode = value.lower()
-        if not mode or not ("append".startswith(mode) or "truncate".startswith(mode)):
+        if not mode.startswith(("a", "t")):  # sbatch reads no further
             raise ValueError(f"found {value!r}, expected append or truncate")
         self._keep("append", mode.startswith("a"))
         return "adds to its files" if mode.startswith("a") else "begins its files anew"
@@ -387,6 +425,10 @@ class _Reader:
         return f"variables: {value or 'none'}"
 
     def _export_file(self, value: str) -> str:
+        try:
+            environment.read_export_file(os.path.expanduser(value))
+        except OSError as error:
+            raise ValueError(f"found {value!r}, which cannot be read: {error.strerror}") from None
         self.found.export_file = value
         return f"variables of {value}"
 
@@ -427,11 +469,9 @@ class _Reader:
         return f"mail is for {value}" if value else "mail is for who submits"
 
     def _nice(self, value: str) -> str:
-        try:
-            # sbatch without a number means 100.
-            nice = int(value) if value else 100
-        except ValueError:
-            nice = 0  # as strtol reads it
+        # sbatch without a number means 100, and reads as much of a word as is a number.
+        match = _NUMBER.match(value)
+        nice = 100 if not value else int(match[1][:20]) if match else 0
         if abs(nice) > MOST_NICE:
             raise ValueError(f"found {value!r}, expected a number within {MOST_NICE}")
         # Raising a job is a privilege in Slurm, and has no equivalent.
@@ -476,7 +516,7 @@ class _Reader:
     # ------------------------------------------------------------------------------- machines
 
     def _nodes(self, value: str) -> str:
-        if value == "0":  # as sbatch has it
+        if value and not value.strip("0"):  # as sbatch has it
             return "as if it were not given"
         least, most = units.parse_nodes(value)
         self.requested.nodes, self.requested.most_nodes = least, most
@@ -487,10 +527,22 @@ class _Reader:
 
     def _nodelist(self, value: str) -> str:
         if "/" in value:  # a file of names
-            return self._warn(_passed_over(self.given.option))
+            return self._nodefile(value)
+        return self._count_hosts([value])
+
+    def _nodefile(self, value: str) -> str:
+        try:
+            text = read_text(os.path.expanduser(value), "a file of names of nodes", most=MOST_NAMES)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        lines = [line.partition("#")[0] for line in text.splitlines()]
+        # As in sbatch: "n1*3" is the node n1, for three tasks.
+        return self._count_hosts([word.partition("*")[0] for line in lines for word in line.split()])
+
+    def _count_hosts(self, lists: Sequence[str]) -> str:
         try:
             # Counted without doubles: a host that is named twice is one node.
-            count = len(set(expand_hostlist(value)))
+            count = len({host for one in lists for host in expand_hostlist(one)})
         except InputError as error:
             raise ValueError(str(error)) from None
         self.requested.named_nodes = count
@@ -691,7 +743,12 @@ def _passed_over(option: ScriptOption) -> str:
     return f"{PASSED_OVER}: {option.meaning}"
 
 
-RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
+SAME: tuple[tuple[str, ...], ...] = (("exclusive", "oversubscribe"), ("nodelist", "nodefile"))
+"""Options that set the same: the later one counts."""
+RIVALS: tuple[tuple[str, ...], ...] = (
+    ("mem", "mem-per-cpu", "mem-per-gpu"),
+    ("cpus-per-task", "cpus-per-gpu"),
+)
 """Options that express the same in other ways: one of the script replaces those of the environment, one of
 the command line both."""
 LATE = frozenset(

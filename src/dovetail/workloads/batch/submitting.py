@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ from dovetail.spec.jobs import PartialSpec, laid_over
 from dovetail.workloads.batch.environment import exported_environment, read_export_file
 from dovetail.workloads.batch.script import BatchScript
 from dovetail.workloads.batch.variables import Origin, job_variables
+
+_OCTAL = re.compile(r"[0-7]{1,6}", re.ASCII)
 
 
 def script_part(
@@ -62,6 +65,12 @@ def _slurm_variables(
         except ValueError as error:
             raise InputError(str(error), where="--array") from None
     return job_variables(origin, str(part["name"]), script.requested, shares, array, given)
+
+
+def umask_of(environ: Mapping[str, str]) -> int | None:
+    """The umask that ``SLURM_UMASK`` has for the job of a script; ``None``: it has none."""
+    given = environ.get("SLURM_UMASK", "")
+    return int(given, 8) & 0o777 if _OCTAL.fullmatch(given) else None
 
 
 def environment_of(script: BatchScript, environ: Mapping[str, str]) -> dict[str, str]:

@@ -77,13 +77,13 @@ def parse_memory(text: str) -> int:
 def parse_nodes(text: str) -> tuple[int, int | None]:
     """The least and the largest number of nodes of ``MIN[-MAX]``; K is 1024, M 1024 times that.
 
-    A range that begins with 0 begins with 1, as in sbatch.
+    A range that begins with 0, or with nothing, begins with 1, as in sbatch.
 
     >>> parse_nodes("2"), parse_nodes("1k-2K"), parse_nodes("0-3")
     ((2, 2), (1024, 2048), (1, 3))
     """
     least, dash, most = (part.strip() for part in text.partition("-"))
-    first = _node_count(least, text)
+    first = _node_count(least or ("0" if most else ""), text)
     last = _node_count(most, text) if dash else first
     if dash and last:
         first = max(1, first)
@@ -136,15 +136,14 @@ def parse_resources(text: str) -> list[Resource]:
 
 
 def parse_gpus(text: str) -> list[Resource]:
-    """The entries of ``--gpus`` and its kin: ``[TYPE:]COUNT`` or ``TYPE`` with commas between them.
+    """The entries of ``--gpus`` and its kin: ``[TYPE:]COUNT`` or ``TYPE`` with commas between them; none in
+    an empty text. ``none`` is a type like any other, as in sbatch.
 
     >>> parse_gpus("volta:3")
     [Resource(name='gpu', type='volta', count=3)]
     """
-    if text.lower() == "none":
-        return []
     found = []
-    for entry in text.split(","):
+    for entry in text.split(",") if text else ():
         rest = entry.split(":")
         if not entry or len(rest) > 2 or not all(rest):
             raise ValueError(f"found {entry!r}, expected [TYPE:]COUNT, such as 2 or a100:1")
@@ -186,13 +185,14 @@ def parse_array(text: str) -> Array:
     Array(text='0-15:4,20%2', count=5, least=0, most=20, step=1)
     """
     bare, percent, rest = text.partition("%")
-    limit = re.match(r"\d*", rest, re.ASCII)
+    limit = re.match(r"(\d*)[^,\]]*", rest, re.ASCII)
     assert limit is not None  # it matches nothing, too
-    bare = (bare + rest[limit.end() :]).removeprefix("[").removesuffix("]")
+    # What stands between the number and the next comma is passed over.
+    bare = (bare + rest[limit.end() :].partition("%")[0]).removeprefix("[").removesuffix("]")
     # sbatch passes over empty parts, but not before the percent sign.
     if percent and text.partition("%")[0].endswith(","):
         raise ValueError(f"found {text!r}, expected an index before %")
-    if percent and not bare and limit[0]:
+    if percent and not bare and limit[1]:
         bare = "0"  # as sbatch has it
     spans = []
     parts = [part for part in bare.split(",") if part]  # sbatch passes over commas with nothing between them
@@ -208,7 +208,7 @@ def parse_array(text: str) -> Array:
         spans.append(range(first, last + 1, step))
     # Spans may overlap: an index counts once.
     count = len(spans[0]) if len(spans) == 1 else len(set().union(*map(set, spans)))
-    at_once = f"%{int(limit[0])}" if limit[0] and int(limit[0]) else ""
+    at_once = f"%{int(limit[1])}" if limit[1] and int(limit[1]) else ""
     most = max(span[-1] for span in spans)
     # Slurm gives lists the step 1, whatever their parts have.
     step = spans[0].step if len(spans) == 1 else 1
@@ -263,6 +263,9 @@ def parse_signal(text: str) -> Notice:
 
 
 def _signal_number(text: str) -> int | None:
+    # Slurm knows real-time signals by number alone.
+    if text.upper().removeprefix("SIG").startswith("RT"):
+        return None
     try:
         return signal_of(text) or None
     except ValueError:

@@ -15,7 +15,7 @@ from dovetail.model import TableTruth, Workload
 from dovetail.spec.jobs import JobSpec
 from dovetail.workloads.batch.opening import STDIN
 from dovetail.workloads.batch.script import PASSED_OVER, BatchScript
-from dovetail.workloads.batch.submitting import environment_of, script_part
+from dovetail.workloads.batch.submitting import environment_of, script_part, umask_of
 from dovetail.workloads.batch.variables import Origin
 from dovetail.workloads.job_builder import JobBuilder
 
@@ -44,7 +44,7 @@ def script_workload(
     program = _script_program(script.text, path)
     del whole["script"], whole["arguments"]
     environ = tuple(environment_of(script, os.environ).items())
-    builder = JobBuilder(folder=folder, environ=environ, user=origin.user)
+    builder = JobBuilder(folder=folder, environ=environ, user=origin.user, umask=umask_of(os.environ))
     name = str(whole["name"])
     whole |= {"command": [*program, *arguments], "inputs": {}, "app": whole.get("app", name)}
     spec = JobSpec(**whole)

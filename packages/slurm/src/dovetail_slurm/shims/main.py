@@ -33,12 +33,20 @@ def status_of(command: str, service: str, words: list[str]) -> int:
     except Wrong as error:
         sys.stdout.flush()
         write_complaint(*error.lines)
-        return error.status
+        return _status_of_error(command, error.status)
     except Refused as error:
         write_complaint(f"{command}: error: {error.text}")
-        return 1
+        return _status_of_error(command, 1)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _status_of_error(command: str, status: int) -> int:
+    """That of ``SLURM_EXIT_ERROR`` where sbatch or srun could not do it; wrong options keep their own."""
+    given = os.environ.get("SLURM_EXIT_ERROR", "")
+    if command not in ("sbatch", "srun") or status != 1 or not (given.isascii() and given.isdecimal()):
+        return status
+    return int(given[-9:]) % 256 or status

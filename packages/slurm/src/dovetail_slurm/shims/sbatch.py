@@ -103,7 +103,7 @@ def script_form(
     """A text with options as a submission; without ``output`` the service keeps what it writes."""
     from dovetail.service.requests import request_context, request_of_parts
     from dovetail.workloads.batch.script import read_script
-    from dovetail.workloads.batch.submitting import environment_of, script_part
+    from dovetail.workloads.batch.submitting import environment_of, script_part, umask_of
     from dovetail.workloads.batch.variables import Origin
 
     words = [
@@ -130,6 +130,8 @@ def script_form(
         write_complaint(
             *(f"sbatch: {note.sentence()}" for note in script.warned if partition not in note.option)
         )
+    umask = umask_of(os.environ)
+    around |= {} if umask is None else {"umask": umask}
     return {**around, **request_of_parts(part), "environment": environ}, script.wait
 
 
