@@ -130,12 +130,15 @@ def predict_queue(
         memory = memory or QueueMemory()
         condition = "state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?"
         entries = archive.ask_here(condition, (2 * MOST,), memory.rows)
-        if intervals is not None and policy is None and cluster is None:
-            guest = memory.guest_queue(folder, about, machine)
-            if guest is not None:
+        otherwise = policy is not None or cluster is not None
+        if intervals is not None:
+            guest = memory.guest_queue(folder, about, about.cluster)
+            if guest is not None and not otherwise:
                 return _predict_guests(
                     guest, archive, entries, also, intervals, memory, machine, now, instead
                 )
+            if guest is not None:  # a batch system's policy and machine are not ours to change
+                intervals = None
         entries += _as_if_submitted(also, entries, now)
         if instead is not None:
             entries = [
@@ -172,6 +175,7 @@ def predict_queue(
                 rolled_as(loaded.policy),
                 standing.foreign,
                 standing.reserved,
+                remember=not otherwise,
             )
             # Roll-outs know no limits of hours: a job that waits for one is shown as a point.
             limited = {entry.job.id for entry in entries if entry.held == GPU_HOURS}
@@ -576,18 +580,16 @@ def answer_question(
     intervals: StartIntervals | None = None,
     memory: QueueMemory | None = None,
 ) -> dict[str, Any]:
-    """The answer to one question, or why there is none; only the queue as it is has intervals."""
+    """The answer to one question, or why there is none."""
     if "sooner" in question:
         return foresee_others(folder, question["sooner"], intervals, memory)
     policy, cluster = question.get("policy"), question.get("cluster")
     also = [decode_job(one["job"], decode_app(one["name"], one["app"])) for one in question.get("jobs", ())]
     try:
-        found = predict_queue(folder, policy, cluster, None if policy or cluster else intervals, also, memory)
+        found = predict_queue(folder, policy, cluster, intervals, also, memory)
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
-    if policy or cluster:
-        return known
     return {**known, "spans": found.spans, "draws": found.draws, "lasts": found.lasts}
 
 

@@ -133,13 +133,16 @@ class StartIntervals:
         policy: str = "easy",
         foreign: Sequence[Hold] = (),
         reserved: Reserved = NOTHING_RESERVED,
+        *,
+        remember: bool = True,
     ) -> dict[JobId, Span]:
         """Intervals of what runs, and of what waits for its turn, its time or the ends of others.
 
         ``tested`` are not submitted: nothing is remembered of them. On ``drained`` nodes nothing starts.
         ``policy`` is one of `dovetail.starts.rolling.POLICIES`. ``foreign`` is what others hold of the
         machine, ``reserved`` what is kept for some, in seconds from now.
-        ``runs`` are those that waiting jobs are expected to be, whose starts the intervals hold too.
+        ``runs`` are those that waiting jobs are expected to be, whose starts the intervals hold too. Of
+        forecasts under another policy, or on another machine, nothing is to ``remember``.
         """
         self._take_in(archive, entries, now)
         self.tested_draws = {}
@@ -168,7 +171,7 @@ class StartIntervals:
             found[job] = Span(since + begins[0], since + begins[1], since + ends_at[0], since + ends_at[1])
             if job in tested:
                 self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
-            elif place < MOST and gate <= 0.0:  # before its moment a job does not wait: nothing to judge
+            elif place < MOST and gate <= 0.0 and remember:  # before its moment a job does not wait: nothing to judge
                 self._foretell(job, now, start, simulated)
         self._save_calibration()
         return found
