@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dovetail_command import load
 from services import Serving, serving, submit, wait
 from waiting import until
 
@@ -306,6 +308,12 @@ def test_of_a_waiting_job_its_owners_other_requests_are_compared(service: Servin
         assert shown.count("(no difference can be shown)") == 2
         assert "with a walltime of 33:20: " in service.dovetail("explain", wide).stdout
         assert "differs" not in service.dovetail("explain", other).stdout
+        otherwise = load(service.dovetail("whatif", "--policy", "fcfs", "--cluster", "2x2cpu", "--json"))
+        there = otherwise["jobs"][wide]
+        assert there["predicted_start_low"] <= there["start"] <= there["predicted_start_high"]
+        assert there["start"] < otherwise["at"] + 1, "on the second node it starts at once"
+        kept = json.loads((service.folder.path / "starts.json").read_text())["calibration"]["forecasts"]
+        assert sum(row[0] == wide for row in kept) == 1, "what is only looked at is no forecast to be judged"
         refused = service.dovetail("whatif", "--job", wide, "--policy", "fcfs")
         assert refused.returncode == 2
         assert "expected one of them" in refused.stderr

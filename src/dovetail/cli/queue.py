@@ -85,7 +85,7 @@ def queue(
     # Under a second it is as good as fresh.
     if age is not None and age >= 1 and not parsable:
         print_note(f"predicted starts are as of {format_span(age)} ago")
-    if not parsable and any(_start_interval(row, now) for row in rows if row["start"] is None):
+    if not parsable and any(start_interval(row, now) for row in rows if row["start"] is None):
         print_note("a start ~A..B lies between A and B nine times in ten")
     unknown = found.get("forecast_unknown")
     if unknown and not parsable and any(row["start"] is None and row["predicted_start"] for row in rows):
@@ -198,7 +198,7 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
     """A row of the API as people see it; ``~`` marks what is predicted. ``whole``: no command is cut."""
     start = (
         format_clock(row["start"], now)
-        or _start_interval(row, now)
+        or start_interval(row, now)
         or _predicted_text(row["predicted_start"], now)
     )
     expected = row["predicted_end"]
@@ -239,7 +239,7 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
     }
 
 
-def _start_interval(row: Mapping[str, Any], now: float) -> str:
+def start_interval(row: Mapping[str, Any], now: float) -> str:
     """``~14:10..16:30``: between when and when it starts; empty where that is unknown, or minutes alike."""
     low, high = row.get("predicted_start_low"), row.get("predicted_start_high")
     if low is None or high is None or high - low < SHORT:

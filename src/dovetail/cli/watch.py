@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.queue import COLUMNS, idle_lines, of_unknown_length, queue_row
+from dovetail.cli.queue import COLUMNS, idle_lines, of_unknown_length, queue_row, start_interval
 from dovetail.cli.service import format_clock, format_span, open_service, print_json, show_rows, table_of
 from dovetail.cli.tested import sooner_lines
 from dovetail.errors import InputError
@@ -105,7 +105,7 @@ def whatif(policy: str, job: str | None, cluster: str | None, at: str | None, as
         form = {"policy": policy or info["policy"], **({"cluster": cluster} if cluster else {})}
         found = service.post("/api/v1/whatif", form)
     if as_json:
-        jobs = {id: {"start": start, "end": end} for id, (start, end) in found["jobs"].items()}
+        jobs = {id: _predicted_job(id, found) for id in found["jobs"]}
         counts = {name: found[name] for name in ("left_out", "unknown")}
         print_json({"policy": form["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs, **counts})
         return 0
@@ -119,7 +119,7 @@ def whatif(policy: str, job: str | None, cluster: str | None, at: str | None, as
         rows.append(
             {
                 "id": id,
-                "start": format_clock(start, now),
+                "start": start_interval(_predicted_job(id, found), now) or format_clock(start, now),
                 "end": format_clock(end, now) or "unknown",
                 "end now": format_clock(before, now),
                 "change": _change_text(end - now, before - usual["at"]) if end and before else "",
@@ -132,6 +132,14 @@ def whatif(policy: str, job: str | None, cluster: str | None, at: str | None, as
     for line in _summary_lines(found, usual):
         print(line)
     return 0
+
+
+def _predicted_job(id: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Start and end of a job, and between when and when each lies where that is known."""
+    start, end = found["jobs"][id]
+    spans = found.get("spans", {}).get(id) or (None,) * 4
+    names = ("predicted_start_low", "predicted_start_high", "predicted_end_low", "predicted_end_high")
+    return {"start": start, "end": end, **dict(zip(names, spans, strict=True))}
 
 
 def _change_text(then: float, now: float) -> str:

@@ -130,12 +130,15 @@ def predict_queue(
         memory = memory or QueueMemory()
         condition = "state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?"
         entries = archive.ask_here(condition, (2 * MOST,), memory.rows)
-        if intervals is not None and policy is None and cluster is None:
-            guest = memory.guest_queue(folder, about, machine)
-            if guest is not None:
+        otherwise = policy is not None or cluster is not None
+        if intervals is not None:
+            guest = memory.guest_queue(folder, about, about.cluster)
+            if guest is not None and not otherwise:
                 return _predict_guests(
                     guest, archive, entries, also, intervals, memory, machine, now, instead
                 )
+            if guest is not None:  # a batch system's policy and machine are not ours to change
+                intervals = None
         entries += _as_if_submitted(also, entries, now)
         if instead is not None:
             entries = [
@@ -172,6 +175,7 @@ def predict_queue(
                 rolled_as(loaded.policy),
                 standing.foreign,
                 standing.reserved,
+                remember=not otherwise,
             )
             # Roll-outs know no limits of hours: a job that waits for one is shown as a point.
             limited = {entry.job.id for entry in entries if entry.held == GPU_HOURS}
@@ -482,8 +486,12 @@ class QueueMemory:
             devices = cluster.device_classes(one.kind)
             runs = sum(self._history.count(job.app.name, one.name, device) for device in devices)
             if answers is None or (answers.stamp != stamp and runs * STEADY >= answers.runs * (STEADY + 1)):
-                answers = self._answers[job.app.name, one.name] = _Answers(stamp, runs, {})
+                answers = self._answers[job.app.name, one.name] = _Answers(stamp, runs, {}, {})
             answers.holds = True
+        # A job that is still the same object as in the last round needs no key made of its inputs.
+        same = answers.of_jobs.get(job.id)
+        if same is not None and same[0] is job and same[1] is choice:
+            return same[2]
         key = (request, job.walltime, tuple(sorted(job.inputs.items(), key=lambda pair: pair[0])))
         if key not in answers.seconds:
             found = [
@@ -492,7 +500,11 @@ class QueueMemory:
                 if (prediction := self._model.predict(job, one, request, device)) is not None
             ]
             answers.seconds[key] = min(found) if found else None
-        return answers.seconds[key]
+        if len(answers.of_jobs) > 2 * MOST:
+            answers.of_jobs.clear()
+        seconds = answers.seconds[key]
+        answers.of_jobs[job.id] = job, choice, seconds
+        return seconds
 
     def begin_round(self) -> None:
         """A new question: what has run since then counts."""
@@ -507,6 +519,8 @@ class _Answers:
     stamp: Hashable
     runs: int
     seconds: dict[tuple[Any, ...], Seconds | None]
+    of_jobs: dict[JobId, tuple[Job, Choice, Seconds | None]]
+    """The same by job, as of the last round."""
     holds: bool = False
 
 
@@ -576,18 +590,16 @@ def answer_question(
     intervals: StartIntervals | None = None,
     memory: QueueMemory | None = None,
 ) -> dict[str, Any]:
-    """The answer to one question, or why there is none; only the queue as it is has intervals."""
+    """The answer to one question, or why there is none."""
     if "sooner" in question:
         return foresee_others(folder, question["sooner"], intervals, memory)
     policy, cluster = question.get("policy"), question.get("cluster")
     also = [decode_job(one["job"], decode_app(one["name"], one["app"])) for one in question.get("jobs", ())]
     try:
-        found = predict_queue(folder, policy, cluster, None if policy or cluster else intervals, also, memory)
+        found = predict_queue(folder, policy, cluster, intervals, also, memory)
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
-    if policy or cluster:
-        return known
     return {**known, "spans": found.spans, "draws": found.draws, "lasts": found.lasts}
 
 

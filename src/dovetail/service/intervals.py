@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dovetail.errors import InputError
-from dovetail.files.arrays import Floats, np
+from dovetail.files.arrays import Bools, Floats, np
 from dovetail.files.writing import replace_file
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, JobId, Reserved, Seconds
 from dovetail.running.ledger import Entry
@@ -25,9 +25,10 @@ from dovetail.service.guests import GuestSight
 from dovetail.service.long_queue import ForeseenRun, Hold, idle_nodes, need_of, partition_bits
 from dovetail.starts.calibration import (
     CONFIDENCE,
+    LEAST_SPREAD,
+    MINUTE,
     Calibration,
     log_wait,
-    spread_of,
     wait_of,
 )
 from dovetail.starts.rolling import (
@@ -73,23 +74,26 @@ class Span(NamedTuple):
     end_high: Seconds | None
 
 
-class _Wait(NamedTuple):
-    """How long until something: seconds, and the median and its spread on the log scale."""
+class _Waits(NamedTuple):
+    """How long until something, for all that wait: seconds; medians and spreads on the log scale."""
 
-    median: float
-    spread: float
-    low: Seconds
-    high: Seconds
+    median: Floats
+    spread: Floats
+    low: Floats
+    high: Floats
 
     @staticmethod
-    def corrected(median: float, spread: float, correction: tuple[float, float]) -> _Wait:
-        low, high = (wait_of(median + side * spread) for side in correction)
-        return _Wait(median, spread, low, high)
+    def correct(quantiles: Floats, corrections: Floats) -> _Waits:
+        """From the 5 %, 50 % and 95 % quantiles of roll-outs; all arrays have a column for each job."""
+        first, median, last = quantiles
+        spread = np.hypot((last - first) / 3.29, LEAST_SPREAD)  # as `spread_of`
+        low, high = np.maximum(np.exp(median + corrections * spread) - MINUTE, 0.0)  # as `wait_of`
+        return _Waits(median, spread, low, high)
 
-    @property
-    def point(self) -> Seconds:
-        """The median, within the interval."""
-        return min(max(wait_of(self.median), self.low), self.high)
+    def points(self) -> Floats:
+        """The medians in seconds, within the intervals."""
+        found: Floats = np.clip(np.exp(self.median) - MINUTE, self.low, np.maximum(self.low, self.high))
+        return found
 
 
 class StartIntervals:
@@ -133,13 +137,16 @@ class StartIntervals:
         policy: str = "easy",
         foreign: Sequence[Hold] = (),
         reserved: Reserved = NOTHING_RESERVED,
+        *,
+        remember: bool = True,
     ) -> dict[JobId, Span]:
         """Intervals of what runs, and of what waits for its turn, its time or the ends of others.
 
         ``tested`` are not submitted: nothing is remembered of them. On ``drained`` nodes nothing starts.
         ``policy`` is one of `dovetail.starts.rolling.POLICIES`. ``foreign`` is what others hold of the
         machine, ``reserved`` what is kept for some, in seconds from now.
-        ``runs`` are those that waiting jobs are expected to be, whose starts the intervals hold too.
+        ``runs`` are those that waiting jobs are expected to be, whose starts the intervals hold too. Of
+        forecasts under another policy, or on another machine, nothing is to ``remember``.
         """
         self._take_in(archive, entries, now)
         self.tested_draws = {}
@@ -156,20 +163,26 @@ class StartIntervals:
             ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
             found[str(queued.key)] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
         # A job waits from the moment on at which it may begin: what lies before is no wait, and known.
-        gates = np.array([queued.begin for queued in situation.waiting])
+        gates = np.array([queued.begin for queued in situation.waiting], float)
         waits = np.where(starts < HORIZON, np.maximum(starts - gates, 0.0), HORIZON)
-        for place, (start, end) in self._spread_of_waits(waits, lengths, now):
-            job, gate = str(situation.waiting[place].key), situation.waiting[place].begin
-            simulated, over = (max((at or 0.0) - gate, 0.0) for at in (runs[job].start, runs[job].end))
-            since = now + gate
-            # The plan's own start is held by the interval, so a table never shows a start outside of it.
-            begins = min(start.low, simulated), max(start.high, simulated)
-            ends_at = min(end.low, over), max(end.high, over)
-            found[job] = Span(since + begins[0], since + begins[1], since + ends_at[0], since + ends_at[1])
-            if job in tested:
-                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
-            elif place < MOST and gate <= 0.0:  # before its moment a job does not wait: nothing to judge
-                self._foretell(job, now, start, simulated)
+        start, end, possible = self._correct_waits(waits, lengths, now)
+        jobs = [str(queued.key) for queued in situation.waiting]
+        # The plan's own start is held by the interval, so a table never shows a start outside of it.
+        simulated = np.maximum(np.array([runs[job].start or 0.0 for job in jobs], float) - gates, 0.0)
+        over = np.maximum(np.array([runs[job].end or 0.0 for job in jobs], float) - gates, 0.0)
+        bounds = (
+            *(np.minimum(start.low, simulated), np.maximum(start.high, simulated)),
+            *(np.minimum(end.low, over), np.maximum(end.high, over)),
+        )
+        rows = (now + gates + np.array(bounds)).T.tolist()
+        found |= {
+            job: Span(*row) for job, row, able in zip(jobs, rows, possible.tolist(), strict=True) if able
+        }
+        for place in np.flatnonzero(possible[:MOST]).tolist() if remember else ():
+            # Before its moment a job does not wait: there is nothing to judge.
+            if jobs[place] not in tested and gates[place] <= 0.0:
+                self._foretell(jobs[place], now, start, place, float(simulated[place]))
+        self._keep_draws(tested, jobs, possible, starts)
         self._save_calibration()
         return found
 
@@ -197,52 +210,53 @@ class StartIntervals:
             if (job := own.get(str(queued.key))) is not None:
                 ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
                 spans[job] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
+        start, end, possible = self._correct_waits(starts, lengths, now)
+        jobs = [own.get(str(queued.key), "") for queued in situation.waiting]
+        rows = (now + np.array([start.low, start.high, end.low, end.high])).T.tolist()
+        middles = (now + np.array([start.points(), end.points()])).T.tolist()
         plan: Floats | None = None
-        for place, (start, end) in self._spread_of_waits(starts, lengths, now):
-            job = own.get(str(situation.waiting[place].key))
-            if job is None:
+        for place in np.flatnonzero(possible).tolist():
+            if not (job := jobs[place]):
                 continue
-            spans[job] = Span(now + start.low, now + start.high, now + end.low, now + end.high)
-            points[job] = now + start.point, now + end.point
-            if job in tested:
-                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
-            elif place < MOST and job not in self._foretold:
+            spans[job] = Span(*rows[place])
+            points[job] = middles[place][0], middles[place][1]
+            if place < MOST and job not in tested and job not in self._foretold:
                 plan = plan_starts(situation) if plan is None else plan
-                self._foretell(job, now, start, min(float(plan[place]), HORIZON))
+                self._foretell(job, now, start, place, min(float(plan[place]), HORIZON))
+        self._keep_draws(tested, jobs, possible, starts)
         self._save_calibration()
         return spans, points
 
-    def _spread_of_waits(
-        self, starts: Floats, lengths: Floats, now: Seconds
-    ) -> Iterator[tuple[int, tuple[_Wait, _Wait]]]:
-        """By places of waiting jobs the waits for starts and for ends; none of what never starts."""
+    def _correct_waits(self, starts: Floats, lengths: Floats, now: Seconds) -> tuple[_Waits, _Waits, Bools]:
+        """The waits for starts and for ends, and which jobs start at all.
+
+        Where most roll-outs never start a job, as on nodes that are drained, no interval would be honest.
+        """
         running = len(lengths[0]) - len(starts[0])
         # On a log scale, as waits spread over orders of magnitude.
-        quantiles = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95), axis=0).T.tolist()
-        late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0).T.tolist()
-        never = float(waits_as_logs(np.array([HORIZON]))[0])
-        corrections: dict[int, tuple[float, float]] = {}
-        for place, ((first, middle, last), end) in enumerate(zip(quantiles, late, strict=True)):
-            # Beyond the horizon in most roll-outs: no interval would be honest.
-            if middle >= never:  # as on nodes that are drained
-                continue
-            # One correction for jobs of like waits: the calibration's search costs more than all the rest.
-            about = round(middle / STEP)
-            if about not in corrections:
-                corrections[about] = self._calibration.interval_corrections(now, about * STEP)
-            yield (
-                place,
-                (
-                    _Wait.corrected(middle, spread_of(first, last), corrections[about]),
-                    _Wait.corrected(end[1], spread_of(end[0], end[2]), corrections[about]),
-                ),
-            )
+        quantiles = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95), axis=0)
+        late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0)
+        # One correction for jobs of like waits: the calibration's search costs more than all the rest.
+        about, which = np.unique(np.round(quantiles[1] / STEP), return_inverse=True)
+        known = [self._calibration.interval_corrections(now, float(one) * STEP) for one in about]
+        corrections = np.array(known, float).reshape(-1, 2).T[:, which.ravel()]
+        possible = quantiles[1] < waits_as_logs(np.array([HORIZON]))[0]
+        return _Waits.correct(quantiles, corrections), _Waits.correct(late, corrections), possible
 
-    def _foretell(self, job: JobId, now: Seconds, wait: _Wait, plan: Seconds) -> None:
+    def _keep_draws(
+        self, tested: AbstractSet[JobId], jobs: Sequence[JobId], possible: Bools, starts: Floats
+    ) -> None:
+        """Of tested jobs the starts, roll-out by roll-out, so that they can be compared."""
+        for place, job in enumerate(jobs) if tested else ():
+            if job in tested and possible[place]:
+                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
+
+    def _foretell(self, job: JobId, now: Seconds, waits: _Waits, place: int, plan: Seconds) -> None:
         """Only the first forecast of a job counts as a promise to be judged; later ones know more."""
         if job not in self._foretold:
-            self._calibration.make_forecast(job, now, wait.median, wait.spread)
-            self._foretold[job] = (now + wait_of(wait.median), now + plan)
+            median = float(waits.median[place])
+            self._calibration.make_forecast(job, now, median, float(waits.spread[place]))
+            self._foretold[job] = (now + wait_of(median), now + plan)
 
     def _take_in(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
         """Take in what has ended, and what has started that was foretold."""

@@ -92,7 +92,7 @@ def roll_out_queue(
     Jobs that fit nowhere are missing. O(jobs · instants) at worst, most of it in compiled code.
     """
     name, cluster = _rolled_policy(policy), places.cluster
-    if name is None or len(cluster.device_classes("cpu")) > 1 or not all(map(_is_plain, jobs)):
+    if name is None or len(cluster.device_classes("cpu")) > 1:
         return None
     if len({(device.kind, device.model) for node in cluster.nodes for device in node.devices}) > 1:
         return None
@@ -100,20 +100,36 @@ def roll_out_queue(
     waiting: list[QueuedJob] = []
     lengths: list[Seconds] = []
     modelled: list[tuple[Job, Allocation]] = []
+    before, now = places.queued, dict[JobId, tuple[Job, Seconds, Seconds | None, QueuedJob, Allocation]]()
     for job in sorted(jobs, key=lambda job: (-job.priority, job.index)):
         request = job.choices[0].request
-        place = places.find_place(request)
         seconds = truth.seconds(job, job.choices[0].implementation, request)
-        if place is None or seconds is None:
-            continue
-        if place.parts[0].units != FRACTION_UNITS:
-            return None
-        wall = job.walltime if job.walltime is not None else default_walltime
-        kind = NOTHING_KNOWN._replace(walltime=seconds if wall is None else wall)
-        group = bit.get(request.partition, 1)
-        waiting.append(QueuedJob(job.id, kind, 0, request.nodes, need=need_of(place), group=group))
+        same = before.get(job.id)
+        # Most jobs are those of the last round, as they were.
+        if (
+            same is None
+            or same[0] is not job
+            or same[1] != seconds
+            or same[2] != default_walltime
+            or seconds is None
+        ):
+            if not _is_plain(job):
+                return None
+            place = places.find_place(request)
+            if place is None or seconds is None:
+                continue
+            if place.parts[0].units != FRACTION_UNITS:
+                return None
+            wall = job.walltime if job.walltime is not None else default_walltime
+            kind = NOTHING_KNOWN._replace(walltime=seconds if wall is None else wall)
+            group = bit.get(request.partition, 1)
+            queued = QueuedJob(job.id, kind, 0, request.nodes, need=need_of(place), group=group)
+            same = job, seconds, default_walltime, queued, place
+        now[job.id] = same
+        waiting.append(same[3])
         lengths.append(seconds)
-        modelled.append((job, place))
+        modelled.append((job, same[4]))
+    places.queued = now
     nodes = idle_nodes(cluster)
     running = []
     for hold in holds:
@@ -159,6 +175,8 @@ class IdlePlaces:
         self.cluster = cluster
         self._layout = Layout(cluster, "pack")
         self._found: dict[Request, Allocation | None] = {}
+        self.queued: dict[JobId, tuple[Job, Seconds, Seconds | None, QueuedJob, Allocation]] = {}
+        """Plain jobs of the last round: with which seconds and default walltime they became what."""
 
     def find_place(self, request: Request) -> Allocation | None:
         """An allocation on idle nodes; ``None`` where none has enough. O(node states), then O(1)."""
