@@ -178,3 +178,24 @@ def test_the_journal_of_a_million_nodes_is_small(tmp_path: Path) -> None:
         [sys.executable, "-m", "dovetail", "replay", "journal"], cwd=tmp_path, capture_output=True, text=True
     )
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(closed: str, tmp_path: Path) -> None:
+    """Nor does a database get the number of one."""
+    command = f'"{sys.executable}" -m dovetail run --quiet -- true {closed}'
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_few_descriptors_are_one_sentence(tmp_path: Path) -> None:
+    command = f'ulimit -n 16; exec "{sys.executable}" -m dovetail run --quiet -- true'
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dovetail: cannot go on: no file descriptors are left (ulimit -n)\n"

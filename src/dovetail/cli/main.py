@@ -28,6 +28,7 @@ from dovetail.errors import DovetailError, DovetailWarning
 from dovetail.extras import missing_extra, need_distribution
 from dovetail.files.little_memory import explain_limit, guard_libraries, is_about_memory
 from dovetail.files.sentences import make_printable
+from dovetail.files.shortage import lack_of
 from dovetail.files.streams import forgiving_stderr, print_note, whole_stream
 
 _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -261,6 +262,10 @@ def status_of(arguments: list[str]) -> int:
             return _print_error(f"cannot write: {error.strerror}", 2)
         if isinstance(error, PermissionError) and error.filename is not None:
             return _print_error(f"{error.filename}: {error.strerror}", 2)
+        if lack := lack_of(error):
+            return _print_error(f"cannot go on: {lack}", 2)
+        if isinstance(error, OSError) and not os.path.exists("/proc/self"):
+            return _print_error("found no /proc, expected that file system: jobs are followed by it", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _print_error(f"internal error: {what} (--debug shows where)", 3)
 
