@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from dovetail import __version__
+from dovetail.comparison import compare
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State
 from dovetail.report.html import report_page
 from dovetail.report.options import ReportOptions
 from dovetail.report.report import Comparison, Report
+from dovetail.report.wording import spell_seconds_shortly
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -255,3 +257,31 @@ def test_notebooks(result: Result) -> None:
 def test_says_where_it_cannot_write(result: Result, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot be written \(no such file"):
         Report(result).html(tmp_path / "no" / "a.html")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "end"),
+    [(120, "; the difference is clear."), (20, "; 20 jobs are too few for a verdict.")],
+)
+def test_a_comparison_begins_with_a_plain_sentence(jobs: int, end: str) -> None:
+    found = compare(f"synthetic:rigid?jobs={jobs}&nodes=8&load=1.2", ["fcfs", "easy"], seeds=6)
+    page = report_page(list(found.results))
+    sentence = page.partition("<p><strong>")[2].partition("</strong>")[0]
+    assert sentence.startswith("easy would have cut the mean wait of fcfs from ")
+    assert sentence.endswith(end)
+    waits = [
+        sum(r.start - r.job.submit_time for r in result.records if r.start is not None) / jobs
+        for result in found.results
+    ]
+    was, becomes = sum(waits[:6]) / 6, sum(waits[6:]) / 6
+    assert f"from {spell_seconds_shortly(was)} to {spell_seconds_shortly(becomes)};" in sentence
+    heads = re.findall(r"<h3>([^<]*)</h3>|<caption>([^<]*)</caption>", page)
+    titles = [a or b for a, b in heads if "Against" in a + b]
+    assert len(titles) == len(set(titles))
+
+
+def test_one_policy_or_one_draw_has_no_sentence() -> None:
+    found = compare("synthetic:rigid?jobs=120&nodes=8&load=1.2", ["fcfs", "easy"], seeds=2)
+    for chosen in (found.results[:2], found.results[::2]):
+        assert len(list(chosen)) == 2
+        assert "<p><strong>" not in report_page(list(chosen))

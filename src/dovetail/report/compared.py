@@ -312,6 +312,44 @@ def paired_tables(results: Sequence[Result], *, cut: TrimmedTrace | None = None)
     return [_paired_table(groups, metric, cut) for metric in metrics]
 
 
+FEW_JOBS = 100
+"""Jobs below which a comparison shows too little for a verdict."""
+
+
+def outcome_sentence(results: Sequence[Result], *, cut: TrimmedTrace | None = None) -> str:
+    """What came of the policy whose mean wait differs most from the first one's, in one plain sentence.
+
+    Empty where there is nothing to compare so: one policy, one draw, several loads, no waits.
+    """
+    groups = group_variants(results)
+    if len(groups) < 2 or len({result.load for result in results}) > 1:
+        return ""
+    judged = {
+        name: one
+        for name, one in compare_variants(groups, "mean_wait", cut).items()
+        if one.found is not None and one.found.ratio is not None and one.found.difference.n > 1
+    }
+    if not judged:
+        return ""
+    base = next(iter(groups))
+    name, one = min(judged.items(), key=lambda pair: pair[1].found.difference.mean if pair[1].found else 0.0)
+    found = one.found
+    assert found is not None
+    assert found.ratio is not None
+    difference = found.difference.mean
+    if found.ratio == 1.0:
+        return f"The mean wait is the same under {name} and {base}."
+    before = difference / (found.ratio - 1.0)  # the mean of the first policy, over the draws that both have
+    was, becomes = map(wording.spell_seconds_shortly, (before, before + difference))
+    would = "would have cut" if difference < 0 else "would have raised"
+    jobs = min(len(result.records) for result in results)
+    if jobs < FEW_JOBS:
+        end = f"{wording.count_things(jobs, 'job')} are too few for a verdict"
+    else:
+        end = f"the difference is {'clear' if one.verdict == 'clear' else 'not clear'}"
+    return f"{name} {would} the mean wait of {base} from {was} to {becomes}; {end}."
+
+
 def _paired_table(groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None) -> Table:
     base, *others = groups
     judged = [one for one in compare_variants(groups, metric, cut).values() if one.found is not None]
@@ -338,7 +376,7 @@ def _paired_table(groups: Mapping[str, Sequence[Result]], metric: str, cut: Trim
     kind = "replicate" if _describe_draws(groups[base]) == "replicates" else "seed"
     caption = "± 95 % confidence interval of the difference; clear: zero is left out"
     caption += f", corrected for {len(others)} policies compared" if len(others) > 1 else ""
-    return Table(columns, title=f"Against {base}, {kind} by {kind}", caption=caption)
+    return Table(columns, title=f"Against {base}, {kind} by {kind}: {name}", caption=caption)
 
 
 def _clearness_text(row: Paired, judged: Verdict) -> str:

@@ -16,7 +16,13 @@ from dovetail.files.sentences import make_printable
 from dovetail.model import Result
 from dovetail.report import plots, wording
 from dovetail.report.columns import columns_of
-from dovetail.report.compared import comparison_remarks, comparison_table, later_table, paired_tables
+from dovetail.report.compared import (
+    comparison_remarks,
+    comparison_table,
+    later_table,
+    outcome_sentence,
+    paired_tables,
+)
 from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
@@ -163,6 +169,8 @@ def _comparison_body(results: Sequence[Result], options: ReportOptions) -> str:
     ]
     if not results:
         return "\n".join(parts)
+    sentence = "" if options.drift else outcome_sentence(results, cut=cut)
+    parts += [f"<p><strong>{escape(make_printable(sentence))}</strong></p>"] if sentence else []
     parts.append(_section_element("Outcome", _outcome_section(results, cut, options.drift)))
     drawn = plots.draw_comparison(results, titled=False, cut=cut, drift=options.drift)
     parts.append(_drawing_element(drawn, "Bars of each metric by policy"))
