@@ -380,7 +380,8 @@ def draw_device_memory(found: Sequence[DeviceMemory], span: Span) -> Drawing:
     O(changes); of many, means of intervals.
     """
     top, high, gap = 22.0, 44.0, 28.0
-    drawn = Drawing(WIDTH, top + len(found) * (high + gap) - gap + 42)
+    bottom = top + len(found) * (high + gap) - gap
+    drawn = Drawing(WIDTH, bottom + 42)
     for place, one in enumerate(found):
         size = one.size / 1e9
         box = ChartArea(52, top + place * (high + gap), WIDTH - 66, high, (0.0, span[1] - span[0]))
@@ -399,10 +400,10 @@ def draw_device_memory(found: Sequence[DeviceMemory], span: Span) -> Drawing:
                 ground = [(points[0][0], box.lower_edge), *points, (points[-1][0], box.lower_edge)]
                 drawn.add(Line(ground, colour, filled=True, opacity=0.28))
             drawn.add(Line(points, colour, 1.1))
-    time_axis(drawn, span, box.left, box.lower_edge, box.width)
+    time_axis(drawn, span, 52, bottom, WIDTH - 66)
     names = ["given", "measured"] if any(one.measured for one in found) else ["given"]
     key = [(name, _palette_colour(place)) for place, name in enumerate(names)]
-    _draw_key(drawn, key, box.lower_edge + 36)
+    _draw_key(drawn, key, bottom + 36)
     return drawn
 
 
