@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -163,8 +164,14 @@ def test_peaks_are_measured_and_auto_is_learned_from_them(
 ) -> None:
     box.add(40 * GIB)
     file = job_file(tmp_path, 4, 5 * GIB, 1.2, gpu_memory="auto")
-    first = run(dovetail, file)
+    first = run(dovetail, file, "--report", "report")
     assert most_at_once(first[:1]) == 1
+    section = (tmp_path / "report" / "index.html").read_text().partition("Memory of devices</h2>")[2]
+    row = re.search(r"<tbody>\s*<tr>(.*?)</tr>", section.partition("</section>")[0])
+    assert row is not None
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", row[1])
+    assert (cells[0], cells[2]) == ("localhost/gpu0", "4")
+    assert cells[-1] in {f"{n * 5 * GIB / GB:.1f}" for n in range(1, 5)}, "5 GiB is the peak of each"
     assert dovetail("history", "export", "runs.jsonl", "--history", "history.db").returncode == 0
     lines = (tmp_path / "runs.jsonl").read_text().splitlines()
     assert {json.loads(line)["gpu_memory"] for line in lines} == {5 * GIB}

@@ -162,6 +162,27 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
         assert "expected one command after '--', or none" in done.stderr
 
 
+def test_a_service_before_another_queue_has_no_terminals(tmp_path: Path) -> None:
+    """Jobs of a batch system start on machines that this service does not reach; others are taken in."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    here = Serving(tmp_path, "--executor", f"spool?folder={folder}")
+    known = 'p._USUAL["dovetail.executors", "spool"] = "spool_system:Spool"'
+    here.program = ("-c", f"import dovetail.plugins as p; {known}; from dovetail.start import main; main()")
+    here.environment["PYTHONPATH"] = str(Path(__file__).parents[1] / "support")
+    here.start().close()
+    try:
+        done = here.dovetail("submit", "--interactive", "--", "true")
+        assert done.returncode == 2
+        assert "interactive: found the executor 'spool" in done.stderr
+        assert "and only 'local' has terminals" in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
+        with open_connection(here.folder.path) as service:
+            assert service.get("/api/v1/jobs")["jobs"] == []
+    finally:
+        here.kill()
+
+
 def test_the_socket_is_its_owners_however_long_its_path(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 30)
     folder.mkdir()

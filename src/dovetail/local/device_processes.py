@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import time
+from functools import lru_cache
 from typing import Any
 
 from dovetail.files.sentences import make_printable
-from dovetail.process.processes import started_at
+from dovetail.process.processes import TICKS
 from dovetail.records import dataclass
 
 
@@ -46,16 +47,22 @@ class DeviceProcess:
 
 def process_of(pid: int, memory: int | None = None, utilisation: float | None = None) -> DeviceProcess:
     """A process as its driver names it, with what the kernel knows of it."""
-    began = started_at(pid)
-    if began is None:
+    # One file has all: devices are looked at often, and each process costs what its files cost.
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return DeviceProcess(pid, memory, utilisation=utilisation)
     try:
-        owner = os.stat(f"/proc/{pid}").st_uid
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            name = make_printable(file.read().strip())
+        owner, (head, _, rest) = os.fstat(file).st_uid, os.read(file, 1024).rpartition(b")")
     except OSError:  # it has just ended
         return DeviceProcess(pid, memory, utilisation=utilisation)
-    since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + began
+    finally:
+        os.close(file)
+    fields = rest.split()
+    if not fields or fields[0] in (b"Z", b"X"):
+        return DeviceProcess(pid, memory, utilisation=utilisation)
+    name = make_printable(head.partition(b"(")[2].decode("utf-8", "replace").strip())
+    since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / TICKS
     return DeviceProcess(pid, memory, user_name(owner), name, since, utilisation)
 
 
@@ -66,6 +73,7 @@ def _format_clock(moment: float) -> str:
     return time.strftime("%H:%M" if same else "%Y-%m-%d %H:%M", then)
 
 
+@lru_cache(maxsize=256)
 def user_name(number: int) -> str:
     """A user's name, or the number where it has none."""
     try:

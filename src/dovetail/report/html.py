@@ -23,8 +23,10 @@ from dovetail.report.compared import (
     outcome_sentence,
     paired_tables,
 )
+from dovetail.report.device_memory import device_memories, device_memory_table, drawn_devices
 from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
+from dovetail.report.gantt.lanes import span_of
 from dovetail.report.gantt.page import PageCharts
 from dovetail.report.intervals import group_variants, of_replicates, policy_label
 from dovetail.report.metric_names import MAIN, METRICS
@@ -140,6 +142,7 @@ def _single_result_body(result: Result, options: ReportOptions) -> str:
         parts.append(
             _section_element("Use over time", _drawing_element(drawn, "Use of the cluster over time"))
         )
+    parts += _device_memory_section(result)
     if (result.live or result.knowledge != "perfect") and plots.predicted_pairs(result):
         scatter = _drawing_element(plots.draw_predictions(result), "Predicted against actual run times")
         parts.append(_section_element("Predicted against actual", scatter))
@@ -147,6 +150,17 @@ def _single_result_body(result: Result, options: ReportOptions) -> str:
     parts += [_section_element(f"By {by}", table_html(table)) for by, table in _breakdown_tables(result, cut)]
     parts.append(_section_element("Jobs", table_html(job_table(result, limit=MOST_JOBS))))
     return "\n".join([*parts, charts.script()])
+
+
+def _device_memory_section(result: Result) -> list[str]:
+    """Memory of devices over time, where it is known and jobs were on them."""
+    found = device_memories(result)
+    if not found:
+        return []
+    span = span_of([result])
+    drawn = plots.draw_device_memory(drawn_devices(found), span)
+    chart = _drawing_element(drawn, "Memory of devices that jobs were given and used, over time")
+    return [_section_element("Memory of devices", chart + table_html(device_memory_table(found, span)))]
 
 
 def _breakdown_tables(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str, Table]]:

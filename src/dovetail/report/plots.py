@@ -29,6 +29,7 @@ from dovetail.report.metric_names import HIGHER_IS_BETTER, MAIN
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 
 if TYPE_CHECKING:
+    from dovetail.report.device_memory import DeviceMemory
     from dovetail.report.memory_use import MemoryUse
 
 OVER_LOAD = ("mean_wait", "mean_bounded_slowdown", "utilisation")
@@ -370,6 +371,39 @@ def draw_memory(use: MemoryUse) -> Drawing:
     time_axis(drawn, span, box.left, box.lower_edge, box.width)
     _draw_key(drawn, [("reserved", _palette_colour(0)), ("used", _palette_colour(1))], box.lower_edge + 36)
     drawn.add_heading("Memory", f"{use.wasted:,.2f} GB h wasted; {use.auto_wasted:,.2f} under auto")
+    return drawn
+
+
+def draw_device_memory(found: Sequence[DeviceMemory], span: Span) -> Drawing:
+    """Memory in GB that jobs were given of each device, and the sum of their measured peaks, over time.
+
+    O(changes); of many, means of intervals.
+    """
+    top, high, gap = 22.0, 44.0, 28.0
+    bottom = top + len(found) * (high + gap) - gap
+    drawn = Drawing(WIDTH, bottom + 42)
+    for place, one in enumerate(found):
+        size = one.size / 1e9
+        box = ChartArea(52, top + place * (high + gap), WIDTH - 66, high, (0.0, span[1] - span[0]))
+        lines = [(*_step_series(step, span), n) for n, step in enumerate((one.given, one.measured)) if step]
+        # Peaks that were not reached at once add up to more than the device has.
+        most = max([size, *(float(values.max(initial=0.0)) / 1e9 for _, values, _ in lines)])
+        box = replace(box, up=(0.0, most * 1.04))
+        about = ", ".join(filter(None, (one.model, f"{size:,.3g} GB")))
+        drawn.add(
+            box.title_label(f"{one.name} ({about})"), *box.grid_lines([(0.0, "0"), (size, f"{size:,.3g}")])
+        )
+        for times, values, number in lines:
+            points = _step_points(box, times, values / 1e9)
+            colour = _palette_colour(number)
+            if number == 0:
+                ground = [(points[0][0], box.lower_edge), *points, (points[-1][0], box.lower_edge)]
+                drawn.add(Line(ground, colour, filled=True, opacity=0.28))
+            drawn.add(Line(points, colour, 1.1))
+    time_axis(drawn, span, 52, bottom, WIDTH - 66)
+    names = ["given", "measured"] if any(one.measured for one in found) else ["given"]
+    key = [(name, _palette_colour(place)) for place, name in enumerate(names)]
+    _draw_key(drawn, key, bottom + 36)
     return drawn
 
 

@@ -286,6 +286,7 @@ class Watcher:
             about for index in range(nvml.nvmlDeviceGetCount()) for about in describe(nvml, index, "")
         ]
         self.events = self._open_events()
+        self.handles: dict[int, Any] = {}  # of GPUs that answer
 
     def _open_events(self) -> Any:
         """Where the driver reports errors; ``None`` where it cannot."""
@@ -305,9 +306,15 @@ class Watcher:
         answer: list[dict[str, Any]] = []
         for index, known in self._by_index().items():
             try:
-                handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
-                answer += self._gpu_states(handle, known)
+                if index not in self.handles:
+                    self.handles[index] = self.nvml.nvmlDeviceGetHandleByIndex(index)
+                states = self._gpu_states(self.handles[index], known)
+                answer += states
+                # What comes back after an error may have another handle.
+                if any("fault" in state for state in states):
+                    del self.handles[index]
             except self.nvml.NVMLError as error:
+                self.handles.pop(index, None)
                 answer += [{**_identity_fields(about), "fault": f"{UNREADABLE}: {error}"} for about in known]
         for about in answer:
             fault = faults.get(about["uuid"] or "") or faults.get(about["parent"] or "")
