@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: site dist integrations backends help fresh slurm setup demo test test-long test-all lint bench schemas figures docs requirements clean
+.PHONY: site dist integrations backends help fresh slurm setup demo test test-long test-all lint bench schemas figures stale docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -80,6 +80,9 @@ schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 
 figures: $(STAMP)  ## the tables of the documentation that a command prints, by that command (7 minutes on 2 cores)
 	$(BIN)/python tools/figures.py docs/explanation/*.md docs/reference/verdicts.md
+
+stale: $(STAMP)  ## the tables of verdicts that rest on something else than today
+	$(BIN)/python tools/figures.py --check docs/reference/verdicts.md
 
 docs: $(STAMP)   ## the documentation as a site, in build/site; a warning is an error
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt

@@ -1,6 +1,6 @@
 """Packs of real programs (Aupy 2013), from nothing: measure, plan, run, beside other ways to run the queue.
 
-    python examples/packs/packs.py [--rounds N] [--shrink FACTOR]
+    python examples/packs/packs.py [--rounds N] [--within SECONDS] [--shrink FACTOR]
 
 Every job first runs once on one core and once on two, so that all times are known. Then the same jobs run as
 packs, without packs (`list`), one after another on all cores, and under EASY backfilling.
@@ -67,7 +67,10 @@ def show_plan(report: dovetail.Report) -> str:
 def main() -> int:
     """Learn, plan, run, compare; returns 1 if a job failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each way")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each way, at most")
+    parser.add_argument(
+        "--within", type=float, default=120.0, metavar="SECONDS", help="no round that would end later begins"
+    )
     parser.add_argument("--shrink", type=float, default=1.0, help="factor of the sizes")
     options = parser.parse_args()
     # The jobs name "python": let that be this one, in which Dovetail's apps are installed.
@@ -87,6 +90,7 @@ def main() -> int:
             print(f"learning, {name}: {report.makespan:.1f} s", flush=True)
         found: dict[str, list[float]] = {name: [] for name in WAYS}
         for turn in range(options.rounds):
+            round_began = time.monotonic()
             # In the other order every other round: a machine has slow minutes.
             for name in list(WAYS)[:: -1 if turn % 2 else 1]:
                 queue = with_choice(jobs, "two cores") if name == AFTER else jobs
@@ -95,6 +99,10 @@ def main() -> int:
                 found[name].append(report.makespan)
                 if name == "packs" and not turn:
                     print(show_plan(report), flush=True)
+            now = time.monotonic()
+            if turn + 1 < options.rounds and now - began + now - round_began > options.within:
+                print(f"no further round: it would end after more than {options.within:g} s", flush=True)
+                break
     base = median(found[AFTER])
     print(f"{'':20}{'seconds':>10}{'of one after another':>24}")
     for name, seconds in found.items():

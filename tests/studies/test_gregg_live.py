@@ -66,6 +66,7 @@ def test_two_small_apps_run_under_every_placement_and_stand_beside_their_simulat
     ]
 
 
+@pytest.mark.holds("gregg", "Live, the paper's times: ")
 def test_programs_that_take_the_papers_times_run_anywhere_under_every_placement() -> None:
     """Without any device: each program takes at least its time; Figure 5 has the thirteen of the table."""
     times = PaperTimes(scale=0.05)
@@ -123,6 +124,7 @@ def _by_figure(found: Live) -> dict[str, Claim]:
     }
 
 
+@pytest.mark.holds("gregg", "Live, the paper's times: ")
 def test_live_verdicts_follow_the_rounds() -> None:
     told = _by_figure(
         _found(

@@ -38,6 +38,7 @@ def made_up(seconds: dict[str, float]) -> Live:
     return Live("slurm", 0.01, ((3, 1), (4, 2), (2, 0)), rounds)
 
 
+@pytest.mark.holds("shirahata", "Live, slurm: ", "Live, ray: ")
 def test_verdicts_follow_the_maps() -> None:
     chosen = Chosen(CONSTANTS)
 

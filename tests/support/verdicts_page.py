@@ -8,12 +8,12 @@ from pathlib import Path
 __all__ = ["ROWS", "texts"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "verdicts.md"
-TABLE = re.compile(r"(?ms)^<!-- figures: dovetail reproduce (\S+).*?-->\n(.*?)<!-- /figures")
-ROWS: dict[str, list[list[str]]] = {
-    study: [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][2:]
-    for study, part in TABLE.findall(PAGE.read_text(encoding="utf-8"))
-}
-"""The cells of each claim, by study: its text first, the tests that hold it last."""
+TABLE = re.compile(r"(?ms)^<!-- figures: dovetail reproduce (\S+)(.*?)\|.*?-->\n(.*?)<!-- /figures")
+ROWS: dict[str, list[list[str]]] = {}
+"""The cells of each claim, by study, and by study and engine where it was measured live: its text first."""
+for study, options, part in TABLE.findall(PAGE.read_text(encoding="utf-8")):
+    about = f"{study} {' '.join(options.split())}" if "--live" in options else study
+    ROWS[about] = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][2:]
 
 
 def texts(study: str) -> list[str]:

@@ -124,7 +124,9 @@ class Claim:
     """A statement of a paper, its figure, what an independent reference found, what we find, the verdict.
 
     ``readings`` has the verdict under each reading of what the paper leaves open, where there are several;
-    ``rests_on`` names the constants that the verdict rests on.
+    ``rests_on`` names the constants that the verdict rests on. ``basis`` is what our figure is from:
+    ``simulated``; ``live``, measured by that very run; ``stored``, measured earlier and kept in the package;
+    ``printed``, the paper's own numbers.
     """
 
     text: str
@@ -134,6 +136,7 @@ class Claim:
     verdict: Verdict
     rests_on: tuple[str, ...] = ()
     readings: Mapping[str, Verdict] = field(default_factory=dict)
+    basis: str = "simulated"
 
     @property
     def readings_text(self) -> str:

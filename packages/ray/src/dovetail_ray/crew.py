@@ -13,7 +13,6 @@ import os
 import re
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from queue import Empty, SimpleQueue
@@ -21,6 +20,7 @@ from typing import Any
 
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
+from dovetail.mapping.far_workers import FALSE_STARTS, FarWorker
 from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
 from dovetail.mapping.running import (
     UNREADABLE,
@@ -37,7 +37,6 @@ from dovetail_ray.backend import connect_ray, import_ray, model_of
 
 NODE_BEAT = 1.0
 """Seconds between two looks at which nodes there are."""
-FALSE_STARTS = 3
 ALONE = 60.0
 """Seconds in which another node may join when the last one has gone."""
 OBJECT_STORE = 1 << 30
@@ -77,16 +76,10 @@ class _Worker:
 
 
 @dataclass(eq=False, slots=True)
-class _Actor:
-    """What is known of one slot's actor."""
+class _Actor(FarWorker):
+    """The actor of one slot."""
 
-    slot: Slot
-    handle: Any
-    orders: deque[int] = field(default_factory=deque)
-    ready: bool = False
-    reason: str = ""
-    false_starts: int = 0
-    knows: bytes | None = None
+    handle: Any = None
     resources: dict[str, float] = field(default_factory=dict)
 
 
@@ -163,7 +156,6 @@ class RayCrew(Crew):
         except (TypeError, AttributeError, ValueError) as error:
             raise InputError(f"cannot be sent to a worker: {error}", where="common") from error
         for actor in self._actors.values():
-            actor.orders.clear()
             self._prepare_actor(actor)
 
     def send_items(
@@ -309,16 +301,13 @@ class RayCrew(Crew):
         handle = self._actor_class.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(slot.node, soft=False), **options
         ).remote(env)
-        actor = _Actor(slot, handle, resources=resources, false_starts=false_starts)
+        actor = _Actor(slot, false_starts=false_starts, handle=handle, resources=resources)
         self._actors[slot.number] = actor
         if self._jobs:
             self._prepare_actor(actor)
 
     def _prepare_actor(self, actor: _Actor) -> None:
-        actor.ready = False
-        shipped = self._shipped.get(actor.slot.kind)
-        actor.slot.warm = actor.slot.warm and shipped == actor.knows
-        actor.knows = shipped
+        shipped = actor.begin_map(self._shipped)
         if shipped is not None:
             self._when_done(actor.handle.prepare.remote(shipped, self._work), "set", actor, self._jobs)
 
@@ -358,17 +347,14 @@ class RayCrew(Crew):
         slot = actor.slot
         del self._actors[slot.number]
         self._ray.kill(actor.handle)
-        events: list[Event] = []
-        reason = actor.reason or f"its worker was lost: {_loss_reason(error)}"
-        if actor.ready:
-            events.append(Lost(slot, reason))
-        starts = 0 if actor.ready else actor.false_starts + 1
+        found = _loss_reason(error)
+        events, starts = actor.note_loss(found)
         self._looked = 0.0  # a node may have gone
-        if starts and (isinstance(error, self._ray.exceptions.ActorUnschedulableError) or "node" in reason):
+        unschedulable = isinstance(error, self._ray.exceptions.ActorUnschedulableError)
+        if starts and (unschedulable or "node" in (actor.reason or found)):
             self._forget_slot(slot)  # it has gone; where it has not, its other slots stay
-        elif starts >= FALSE_STARTS:
-            events.append(Unable(slot, Failure(0, "WorkerLost", f"{reason} before it was ready", "")))
-        elif slot in self.slots:
+            return []
+        if starts < FALSE_STARTS and slot in self.slots:
             self._start_actor(slot, actor.resources, starts)
         return events
 

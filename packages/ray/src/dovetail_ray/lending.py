@@ -165,7 +165,7 @@ class _ServersOfActors(DeviceServers):
         )
 
 
-class _CarriersOfActors(_ServersOfActors, CarryingServers):
+class _CarriersOfActors(CarryingServers, _ServersOfActors):
     """A carrier's servers of a cluster's nodes, those of a node kept by one process of its lender.
 
     They know no secret, and listen at the address that Ray has of their node.
@@ -179,26 +179,10 @@ class _CarriersOfActors(_ServersOfActors, CarryingServers):
         numbers = [device.local for device in node.devices]
         return ["-m", "dovetail_remote.lending.keeper", address], specify_keeper(self.carrier, numbers)
 
-    def open_switchboard(self) -> Switchboard:
-        """None: nothing that a carrier lends moves."""
-        return CarryingServers.open_switchboard(self)
-
-    def address(self, node: int) -> str:
-        """None for a node: each of its GPUs has a server."""
-        return CarryingServers.address(self, node)
-
-    def node_variables(self, node: int) -> Mapping[str, str]:
-        """None: a carrier's own are the job's."""
-        return {}
-
     def endpoint(self, node: int, device: int) -> Endpoint:
         """Where the server of a GPU listens."""
         host, _, port = json.loads(self._heard[node]["ready"])["addresses"][device].rpartition(":")
         return Endpoint(host, int(port))
-
-    async def see_to_devices(self, devices: Collection[tuple[int, int]]) -> None:
-        """Have the nodes' lenders serve. Raises `ExecutorError`."""
-        await self.see_to({node for node, _ in devices})
 
 
 class LendingRayExecutor(RayExecutor):

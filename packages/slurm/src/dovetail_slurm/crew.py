@@ -15,22 +15,21 @@ import subprocess
 import sys
 import time
 import warnings
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
+from dovetail.mapping.crew import Crew, Event, Finished, Ready, Slot, Unable
+from dovetail.mapping.far_workers import FALSE_STARTS, FarWorker
 from dovetail.mapping.places import Place, Wanted
-from dovetail.mapping.running import Failure, Work
+from dovetail.mapping.running import Work
 from dovetail.model import CPU
 from dovetail.model.hostlist import expand_hostlist
 from dovetail.process.agent import of_step
-from dovetail.records import dataclass
 from dovetail_slurm.commands import (
     Share,
     SlurmError,
@@ -43,26 +42,18 @@ from dovetail_slurm.map_worker import HELLO, LENGTH, frame_of
 from dovetail_slurm.steps import gres_option, unbind_settings
 
 _log = logging.getLogger(__name__)
-FALSE_STARTS = 3
-"""So many steps of a worker in a row may end before it is ready; then it is left out."""
 PACKET = 1 << 16
 LEAVE_TIME = 5.0
 """Seconds that a step has to end after its worker's input has."""
 
 
 @dataclass(eq=False, slots=True)
-class _Step:
+class _Step(FarWorker):
     """The step of one worker."""
 
-    slot: Slot
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] = field(kw_only=True)
     inbox: bytearray = field(default_factory=bytearray)
-    orders: deque[int] = field(default_factory=deque)
     number: str = ""  # Slurm's
-    ready: bool = False
-    reason: str = ""
-    false_starts: int = 0
-    knows: bytes | None = None
 
 
 class SlurmCrew(Crew):
@@ -167,7 +158,6 @@ class SlurmCrew(Crew):
             if step is None:
                 self._start_step(slot)
             else:
-                step.orders.clear()
                 self._prepare_step(step)
 
     def send_items(
@@ -263,17 +253,14 @@ class SlurmCrew(Crew):
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        step = self._steps[slot.number] = _Step(slot, process, false_starts=false_starts)
+        step = self._steps[slot.number] = _Step(slot, false_starts=false_starts, process=process)
         self._selector.register(process.stdout, selectors.EVENT_READ, step)
         self._send(step, ("setup", slot.place, self._kinds, share.cpus, sys.path))
         if self._maps:
             self._prepare_step(step)
 
     def _prepare_step(self, step: _Step) -> None:
-        step.ready = False
-        shipped = self._shipped.get(step.slot.kind)
-        step.slot.warm = step.slot.warm and shipped == step.knows
-        step.knows = shipped
+        shipped = step.begin_map(self._shipped)
         if shipped is not None:
             self._send(step, ("map", self._maps, shipped, self._work))
 
@@ -316,13 +303,9 @@ class SlurmCrew(Crew):
         del self._steps[slot.number]
         self._forget_step(step)
         status = step.process.wait()
-        reason = step.reason or f"its worker was lost: its step ended with status {status}"
-        _log.warning("a step of a map on %s ended: %s", slot.node, reason)
-        events: list[Event] = [Lost(slot, reason)] if step.ready else []
-        starts = 0 if step.ready else step.false_starts + 1
-        if starts >= FALSE_STARTS:
-            events.append(Unable(slot, Failure(0, "WorkerLost", f"{reason} before it was ready", "")))
-        elif slot in self.slots:
+        events, starts = step.note_loss(f"its step ended with status {status}")
+        _log.warning("a step of a map on %s ended with status %d %s", slot.node, status, step.reason)
+        if starts < FALSE_STARTS and slot in self.slots:
             slot.warm = False
             self._start_step(slot, starts)
         return events

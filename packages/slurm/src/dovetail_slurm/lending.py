@@ -170,7 +170,7 @@ class _ServersThere(DeviceServers):
         self._listening[n] = f"{bracket_host(host)}:{address.rpartition(':')[2]}"
 
 
-class _CarriersThere(_ServersThere, CarryingServers):
+class _CarriersThere(CarryingServers, _ServersThere):
     """A carrier's servers on an allocation's nodes, those of a node kept by one process of its agent.
 
     They know no secret, and listen at the address by which the other nodes know theirs.
@@ -183,25 +183,9 @@ class _CarriersThere(_ServersThere, CarryingServers):
         self.carrier, self.environ = carrier, environ
         self._endpoints: dict[int, list[Endpoint]] = {}
 
-    def open_switchboard(self) -> Switchboard:
-        """None: nothing that a carrier lends moves."""
-        return CarryingServers.open_switchboard(self)
-
-    def address(self, node: int) -> str:
-        """None for a node: each of its GPUs has a server."""
-        return CarryingServers.address(self, node)
-
-    def node_variables(self, node: int) -> Mapping[str, str]:
-        """None: a carrier's own are the job's."""
-        return {}
-
     def endpoint(self, node: int, device: int) -> Endpoint:
         """Where the server of a GPU listens."""
         return self._endpoints[node][device]
-
-    async def see_to_devices(self, devices: Collection[tuple[int, int]]) -> None:
-        """Have the nodes' keepers serve. Raises `ExecutorError`."""
-        await self.see_to({node for node, _ in devices})
 
     def _server_request(self, n: int, node: Node) -> dict[str, Any]:
         self._asked[n] = secrets.token_hex(8)

@@ -228,6 +228,7 @@ def _predictions_claim(bars: Sequence[Bar], chosen: Chosen) -> Claim:
         judge_readings(readings),
         ("seen",),
         readings,
+        basis="stored",
     )
 
 
@@ -246,6 +247,7 @@ def _decisions_claim(found: Sequence[DecisionTime]) -> Claim:
         judge_readings(readings),
         ("queued",),
         readings,
+        basis="live",
     )
 
 

@@ -94,9 +94,9 @@ def _make_claim(found: Live, text: str, paper: str, reference: str, ours: str, v
     if found.times is not None:
         clock = f"+{found.times.gpu_cost:g} s GPU, +{found.times.cpu_cost:g} s CPU"
         text = text.replace("Live: ", "Live, the paper's times: ", 1)
-        return Claim(text, paper, reference, ours, verdict, RESTS_ON_TIMES, {clock: verdict})
+        return Claim(text, paper, reference, ours, verdict, RESTS_ON_TIMES, {clock: verdict}, "live")
     where = f"this machine ({found.machine})"
-    return Claim(text, paper, reference, ours, verdict, RESTS_ON, {where: verdict})
+    return Claim(text, paper, reference, ours, verdict, RESTS_ON, {where: verdict}, "live")
 
 
 def _percent_text(found: Interval | None) -> str:

@@ -375,6 +375,7 @@ def sharing_claim(measured: Sequence[Sharing], chosen: Chosen | None = None) -> 
         # which the control is slowed, too.
         verdict if all(s.shows_effect for s in shared) else Verdict.OPEN,
         ("tolerance",),
+        basis="stored",
     )
 
 

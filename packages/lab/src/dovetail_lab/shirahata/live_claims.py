@@ -95,6 +95,7 @@ def live_claims(found: Live, chosen: Chosen) -> tuple[Claim, ...]:
             "1",
             "; ".join(apart),
             Verdict.UNSAID,
+            basis="live",
         )
     )
     return tuple(made)
@@ -126,6 +127,7 @@ def _speedup_claim(
         judge_readings(readings),
         ("tolerance", "factor"),
         readings,
+        basis="live",
     )
 
 
@@ -151,4 +153,5 @@ def _hardly_claim(found: Live, nodes: int, ways: list[str], hardly: float) -> Cl
         judge_readings(readings),
         ("hardly", "factor"),
         readings,
+        basis="live",
     )

@@ -336,6 +336,7 @@ def _make_claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -
             all_of(
                 as_printed(stated, outside[kind], digits=2) for kind, stated in (("CPU", 0.06), ("GPU", 0.44))
             ),
+            basis="printed",
         ),
         Claim(
             "a task costs 12 s beside its program",
@@ -346,6 +347,7 @@ def _make_claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -
                 f"{o.task_overhead * 1e3:.2g} ms: {o.what} ({o.engine})" for o in measured if o is not program
             ),
             Verdict.UNSAID,
+            basis="live",
         ),
     ]
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import ExecutorError
-from dovetail.model import Allocation, Cluster, Event, JobId, Migrated, Placed, Seconds
+from dovetail.model import EMPTY, Allocation, Cluster, Event, JobId, Migrated, Placed, Seconds
 from dovetail_remote.lending.carriers import (
     Carrier,
     Endpoint,
@@ -64,13 +64,17 @@ class CarryingServers(DeviceServers):
         """None for a node: each of its GPUs has a server."""
         raise ExecutorError(f"the carrier {self.carrier.name} has a server for each device")
 
+    def node_variables(self, node: int) -> Mapping[str, str]:
+        """None: what a job needs is its own, by the devices that it has borrowed."""
+        return EMPTY
+
     @abstractmethod
     def endpoint(self, node: int, device: int) -> Endpoint:
         """Where the server of a GPU listens."""
 
-    @abstractmethod
     async def see_to_devices(self, devices: Collection[tuple[int, int]]) -> None:
         """Have these GPUs served; a server that has ended is started again. Raises `ExecutorError`."""
+        await self.see_to({node for node, _ in devices})
 
 
 class CarrierServers(CarryingServers):
