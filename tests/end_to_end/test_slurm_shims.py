@@ -498,9 +498,14 @@ def test_a_step_that_runs_and_one_that_is_cancelled_with_its_job(slurm: Shims, t
     job = slurm.submit(cwd=tmp_path, stdin="#!/bin/sh\n#SBATCH -o /dev/null\nsrun sleep 100\n")
     step = ("sacct", "-nP", "-j", f"{job}.0", "-o", "JobName,State")
     until(lambda: slurm.out(*step) == "sleep|RUNNING\n", "its step runs")
+    shown = slurm.out("squeue", "-h", "-s", "-j", job, "-o", "%i|%j|%A|%u").splitlines()
+    assert [line.rpartition("|")[0] for line in shown] == [f"{job}.0|sleep|1", f"{job}.batch|batch|1"]
+    assert slurm.out("squeue", "-h", f"--steps={job}.0", "-O", "stepid:|").strip(" |\n") == f"{job}.0"
+    assert "STEPID     NAME PARTITION     USER      TIME NODELIST" in slurm.out("squeue", "-s")
     slurm.out("scancel", job)
     assert slurm.ended(job) == "CANCELLED"
     assert slurm.out(*step) == "sleep|CANCELLED\n"
+    assert slurm.out("squeue", "-h", "-s", "-j", job) == ""
 
 
 def test_tasks_are_spread_over_the_nodes_of_a_job(tmp_path: Path) -> None:

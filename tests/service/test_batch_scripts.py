@@ -145,9 +145,10 @@ def test_what_is_refused(service: Serving, tmp_path: Path, command: str, text: s
 
 def test_a_job_begins_later_and_another_some_time_after_it(service: Serving, tmp_path: Path) -> None:
     later = script(tmp_path, "#SBATCH --begin=now+1hour", "true", name="later.sh")
-    found = info(service, submit(service, tmp_path, str(later)))
+    waiting = submit(service, tmp_path, str(later))
+    found = info(service, waiting)
     assert (found["state"], found["reason"]) == ("PENDING", "begins later")
-    service.dovetail("cancel", str(found["number"]))
+    service.dovetail("cancel", waiting)
     path = script(tmp_path, "#SBATCH --begin=now+2", "date +%s.%N")
     begun = time.time()
     first = submit(service, tmp_path, str(path))

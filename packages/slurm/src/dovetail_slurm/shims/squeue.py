@@ -194,8 +194,6 @@ def run(words: list[str], place: str) -> int:
     if has_option(given, "help", "usage"):
         print(f"Usage: squeue [OPTIONS]\n{' '.join(f'--{name}' for name in OPTIONS.values)}")
         return 0
-    if has_option(given, "steps"):
-        raise Wrong("squeue: error: --steps: Dovetail keeps no record of the steps of its jobs")
     if rest:
         raise Wrong(
             f"squeue: error: Unrecognized option: {rest[0]}", 'Try "squeue --help" for more information'
@@ -215,8 +213,12 @@ def run(words: list[str], place: str) -> int:
 
 
 def _show_jobs(given: Sequence[Given], layout: Layout, service: Service) -> None:
-    found = choose_jobs(given, service)
-    if has_option(given, "json"):
+    found: Sequence[Any] = choose_jobs(given, service)
+    if has_option(given, "steps"):
+        from dovetail_slurm.shims.squeue_steps import choose_steps
+
+        found = choose_steps(found, last_value(given, "steps") or "", service)
+    elif has_option(given, "json"):
         _print_json(found)
         return
     if has_option(given, "long") and not has_option(given, "noheader"):
@@ -230,6 +232,11 @@ def _show_jobs(given: Sequence[Given], layout: Layout, service: Service) -> None
 def _choose_layout(given: Sequence[Given]) -> Layout:
     own = next((one for one in reversed(given) if one.name in ("format", "Format")), None)
     text = "" if own is None else own.value or ""
+    if has_option(given, "steps"):
+        from dovetail_slurm.shims import squeue_steps as steps
+
+        read = by_names if own is not None and own.name == "Format" else by_letters
+        return read(text or steps.USUAL, steps.FIELDS, "squeue")
     if own is None:
         usual = START if has_option(given, "start") else LONG if has_option(given, "long") else ""
         # An option beats the variable, and the older variable beats the newer one, as in squeue.
