@@ -323,6 +323,7 @@ def simulate(
             compiled=compiled,
             timer=time.perf_counter,
             progress=progress,
+            clock=time.process_time,
         )
         forecast = _sharing_forecast(loaded, shared, machine)
         if isinstance(shared, LearnsSharing):

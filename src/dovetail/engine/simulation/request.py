@@ -30,7 +30,8 @@ class SimulationOptions:
     ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
     without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
     each other after every instant, for tests. ``compiled``: the compiled stand-in takes the engine's
-    place where it models all that is wanted (`dovetail.engine.simulation.stand_in`), or never.
+    place where it models all that is wanted (`dovetail.engine.simulation.stand_in`), or never. ``clock`` has
+    the CPU seconds of which the result notes its own; without one it notes none.
     """
 
     overrun: Overrun = "kill"
@@ -45,6 +46,7 @@ class SimulationOptions:
     progress: Callable[[int, int], None] | None = None
     validate: bool = False
     compiled: Compilation = "off"
+    clock: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
