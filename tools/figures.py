@@ -80,6 +80,8 @@ SPLIT = {
     )
 }
 MEASURED = ROOT / "tools" / "measured"
+LINGERS = 10.0
+"""Seconds that a study's workers may take to end after it."""
 SECONDS, RESTS = "seconds.txt", "rests.txt"
 KEPT = (("seconds", SECONDS), ("rests", RESTS))
 REPRODUCES = {
@@ -110,8 +112,9 @@ def written(command: str, ending: str, kept: Path) -> str:
     """A file of the folder that a study writes; one run makes all of them."""
     folder = kept / file_name(command)
     if not folder.exists():
-        before = _used_by_children()
+        others, before = _children(), _used_by_children()
         printed(f"{command} --quiet --out {shlex.quote(str(folder))}")
+        _wait_for_others(others)
         used = _used_by_children() - before
         (folder / SECONDS).write_text(f"{used:.0f} CPU\n", encoding="ascii")
         (folder / RESTS).write_text(f"{resting(command.split()[2])}\n", encoding="ascii")
@@ -119,12 +122,24 @@ def written(command: str, ending: str, kept: Path) -> str:
 
 
 def _used_by_children() -> float:
-    """CPU seconds of all that this process has started and that has ended; waits for what is left of it."""
-    with suppress(ChildProcessError):  # the server of a study's workers outlives it by a moment
-        while True:
-            os.wait()
+    """CPU seconds of all that this process has started, or adopted, and that has ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def _children() -> set[int]:
+    found = (path.read_text(encoding="ascii").split() for path in Path("/proc/self/task").glob("*/children"))
+    return {int(pid) for one in found for pid in one}
+
+
+def _wait_for_others(known: set[int]) -> None:
+    """Wait for the children that have come since: a study's workers and their server outlive it by a moment."""
+    deadline = time.monotonic() + LINGERS
+    while (left := _children() - known) and time.monotonic() < deadline:
+        for pid in left:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.05)
 
 
 def file_name(command: str) -> str:

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ while len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
 
 
 @pytest.fixture
-def box(tmp_path: Path, environment: dict[str, str]) -> MpsBox:
+def box(tmp_path: Path, environment: dict[str, str]) -> Iterator[MpsBox]:
     """Two GPUs of 40 GB in a cluster file, both with MPS."""
     gpus, found = GpuBox(tmp_path / "box"), MpsBox(tmp_path / "mps")
     for _ in range(2):
@@ -44,9 +45,11 @@ def box(tmp_path: Path, environment: dict[str, str]) -> MpsBox:
     (tmp_path / "cluster.toml").write_text(f'[[node]]\nname = "box"\ncpus = 2\ndevices = [{devices}]\n')
     (tmp_path / "show.py").write_text(SHOW)
     path = f"{tmp_path / 'mps' / 'bin'}{os.pathsep}{environment['PATH']}"
-    environment |= {**gpus.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims"), "PATH": path}
     environment.pop("CUDA_MPS_PIPE_DIRECTORY", None)
-    return found
+    # A short path: the daemons' sockets lie beside the claims, and a worker of the tests has long ones.
+    with TemporaryDirectory(prefix="mps-") as short:
+        environment |= {**gpus.environment, "DOVETAIL_CLAIMS": f"{short}/claims", "PATH": path}
+        yield found
 
 
 def job_file(folder: Path, count: int, *more: str, **asked: object) -> str:
@@ -217,10 +220,15 @@ def test_the_next_start_ends_what_a_crash_has_left(
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        (call,) = until(lambda: box.starts, "no daemon is started")
-        until(Path(f"{release}.begun").exists, "the job does not start")
-        pid = box.pid_of(call)
-        process.kill()
+        try:
+            (call,) = until(lambda: box.starts, "no daemon is started")
+            until(Path(f"{release}.begun").exists, "the job does not start")
+            pid = box.pid_of(call)
+        except BaseException:
+            release.touch()  # the job ends, and with it what is waited for
+            raise
+        finally:
+            process.kill()
     other = job_file(tmp_path, 1)
     run(dovetail, other)  # the job of the first run goes on, and so does its daemon
     assert lives(pid)
