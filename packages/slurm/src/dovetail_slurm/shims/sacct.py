@@ -19,7 +19,7 @@ from dovetail_slurm.shims.times import format_cpu_time, format_full, format_mome
 OPTIONS = Options(
     "sacct",
     "allusers!a accounts=A allocations!X array! brief!b .clusters=M .completion!c constraints=C delimiter= "
-    ".duplicates!D endtime=E .env-vars! .batch-script! .federation! file=f flags=F format=o gid=g group= "
+    ".duplicates!D endtime=E .federation! file=f flags=F format=o gid=g group= "
     "help!h helpformat!e jobs=j json! .local! long!l name= ncpus=I nnodes=i nodelist=N noconvert! noheader!n "
     "parsable!p parsable2!P partition=r qos=q reason=R .sibling! starttime=S state=s timelimit-max=K "
     "timelimit-min=k truncate!T uid=u user= units= usage! use-local-uid! verbose!v version!V wckeys=W "
