@@ -133,7 +133,7 @@ def _children() -> set[int]:
 
 
 def _wait_for_others(known: set[int]) -> None:
-    """Wait for the children that have come since: a study's workers and their server outlive it by a moment."""
+    """Wait for children that have come since: a study's workers and their server outlive it by a moment."""
     deadline = time.monotonic() + LINGERS
     while (left := _children() - known) and time.monotonic() < deadline:
         for pid in left:
