@@ -245,7 +245,7 @@ def test_a_policy_from_a_file(dovetail: Call, jobs: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ("mine.py:Missing", ["mine.py", "has no class Missing"]),
+        ("mine.py:Missing", ["mine.py", "found no class 'Missing', expected one of Last"]),
         ("mine.py:Nothing", ["Nothing", "has neither decide(view) nor plan(view)"]),
         ("mine.py:Last?patience=long", ["patience", "'long'", "expected a number"]),
         ("mine.py:Last?hurry=1", ["'hurry'", "patience"]),

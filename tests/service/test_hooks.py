@@ -174,7 +174,7 @@ class TestMail:
         second = submit(
             service, tmp_path, "#SBATCH --mail-type=BEGIN", "exit 3", words=("--mail-type", "FAIL")
         )
-        third = submit(service, tmp_path, "#SBATCH --mail-type=FAIL --mail-type=NONE", "false")
+        third = submit(service, tmp_path, "#SBATCH --mail-type=NONE", "false")
         fourth = submit(service, tmp_path, "#SBATCH --mail-type=FAIL,END,BEGIN", "true")
         assert [line[:3] for line in mails(file, first, 1)] == [["FAIL", first, "FAILED"]]
         assert [line[:3] for line in mails(file, second, 1)] == [["FAIL", second, "FAILED"]]

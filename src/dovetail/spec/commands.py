@@ -109,7 +109,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "run, explain, serve": (
         Option(
             "policy",
-            "Scheduling policy; `dovetail policies` lists them.",
+            "Scheduling policy; 'dovetail policies' lists them.",
             "NAME[?OPTION=VALUE]",
             default="history",
             complete="policies",
@@ -127,7 +127,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "run, explain, serve, simulate, compare, history predict, model show": (
         Option(
             "model",
-            "Model that predicts run times; `dovetail model list`.",
+            "Model that predicts run times; see 'dovetail model list'.",
             "NAME",
             default=DEFAULT_MODEL,
             complete="models",
@@ -387,7 +387,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("learn", "Write simulated runs into the history."),
         Option("strict", "Exit with 2 if a job was rejected."),
         Option("perfetto", "Write a Perfetto (Chrome) trace.", "FILE"),
-        Option("journal", "Write the journal, for `dovetail replay`.", "FILE"),
+        Option("journal", "Write the journal, for 'dovetail replay'.", "FILE"),
     ),
     "simulate, compare, workload describe": (
         Option("partition", "Nodes of a trace's partition, e.g. cpu=n[0-3]; repeatable.", "NAME=NODES"),

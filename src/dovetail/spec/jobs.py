@@ -287,7 +287,7 @@ class JobSpec:
         becomes=JOB_OPTIONS,
     )
     hold: bool = _spec_field(
-        kinds.FLAG, "Wait until `dovetail release`.", flags="--hold -H", at="submit",
+        kinds.FLAG, "Wait until released by 'dovetail release'.", flags="--hold -H", at="submit",
         lines="-H --hold", default=False, file=False, about="wait until released", becomes="Submitted.held",
     )
     retries: int = _spec_field(
