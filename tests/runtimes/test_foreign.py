@@ -75,7 +75,7 @@ def test_commands_take_it(newest: str, tmp_path: Path, capsys: pytest.CaptureFix
     ("spec", "message"),
     [
         ("{folder}/none.py:Mine", "--model: found no file {folder}/none.py, expected FILE.py:ClassName"),
-        ("{folder}/m.py:Nobody", "{folder}/m.py: has no class Nobody"),
+        ("{folder}/m.py:Other", "{folder}/m.py: found no class 'Other', expected one of Mine"),
         ("{folder}/m.py:Mine?x=1", "model {folder}/m.py:Mine: found option 'x', expected no options"),
         ("{folder}/m.py:Empty", "model {folder}/m.py:Empty: has no predict and no runs and no version"),
         ("{folder}/m.py:Picky", "model {folder}/m.py:Picky: cannot be made: "),

@@ -181,6 +181,7 @@ def test_json_has_the_numbers_and_the_claims(capsys: pytest.CaptureFixture[str])
         "paper": "2.0",
         "reference": "1.9",
         "rests_on": [],
+        "basis": "simulated",
         "readings": {},
         "over": "the only reading",
         "ours": "1.95 ± 0.10",
