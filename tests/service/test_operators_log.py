@@ -37,6 +37,8 @@ class Life:
 def _lives_of(log: str) -> dict[str, Life]:
     """Each job's life, from the sentences at INFO alone."""
     lives: dict[str, Life] = defaultdict(Life)
+    earlier: set[str] = set()
+    """Jobs with a start in the time of a service before this one."""
     for line in log.splitlines():
         found = LINE.match(line)
         if found is None or found[1] != "INFO":
@@ -55,7 +57,14 @@ def _lives_of(log: str) -> dict[str, Life]:
             for job in jobs:
                 lives[str(job)].submitted = True
         elif one := re.match(JOB + r" starts as (\S+) on (.+) \(attempt (\d+)\)", text):
-            lives[one[1]].starts.append((int(one[4]), one[2], one[3]))
+            starts = lives[one[1]].starts
+            # What was to start as another job ends has not begun when its service ends before that.
+            if one[1] in earlier and starts[-1][0] == int(one[4]):
+                starts.pop()
+            earlier.discard(one[1])
+            starts.append((int(one[4]), one[2], one[3]))
+        elif text.startswith("service started"):
+            earlier = {job for job, life in lives.items() if life.starts}
         elif one := re.match(JOB + r" waits again(?: with more memory)?: attempt (\d+) ended as (\w+)", text):
             lives[one[1]].repeated.append((int(one[2]), one[3]))
         elif one := re.match(JOB + r" ended: (\w+)", text):
