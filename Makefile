@@ -36,7 +36,7 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 demo: $(STAMP)   ## learn six programs on two devices, then beat the best static placement (FULL=1: every one)
 	@$(BIN)/python examples/demo/demo.py $(if $(FULL),--full)
 
-test: $(STAMP)   ## the test suite without the tests that take longest (6 minutes on 2 quiet cores)
+test: $(STAMP)   ## the test suite without the tests that take longest (5 minutes on 2 quiet cores)
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
