@@ -191,33 +191,33 @@ def of_page(command: str, title: str, columns: list[str], kept: Path) -> str:
 def of_json(command: str, key: str, columns: list[str], kept: Path) -> str:
     """A row for each entry of a list in a command's JSON; what an entry lacks is an empty cell."""
     study = command.startswith("dovetail reproduce ")
-    said: Any
+    answer: Any
     if " --live" in command:
-        said = json.loads((MEASURED / f"{file_name(command)}.json").read_text(encoding="utf-8"))
+        answer = json.loads((MEASURED / f"{file_name(command)}.json").read_text(encoding="utf-8"))
     else:
-        said = json.loads(written(command, ".json", kept) if study else printed(f"{command} --json"))
+        answer = json.loads(written(command, ".json", kept) if study else printed(f"{command} --json"))
         if study:
             about = {name: written(command, file, kept).strip() for name, file in KEPT}
-            said |= {"command": command, **about}
+            answer |= {"command": command, **about}
     heads, fields = zip(*(column.split("=", 1) for column in columns), strict=True)
-    entries = said[key] if key else said
-    body = table(list(heads), [[_cell(said, entry, field) for field in fields] for entry in entries])
+    entries = answer[key] if key else answer
+    body = table(list(heads), [[_cell(answer, entry, field) for field in fields] for entry in entries])
     # The digests of when it ran: what is kept may be of before a change.
-    when = f"Measured on {said['measured']}.\n\n" if "measured" in said else ""
-    return f"{body}\n{when}{said['rests']}\n" if study and "test" in fields else body
+    when = f"Measured on {answer['measured']}.\n\n" if "measured" in answer else ""
+    return f"{body}\n{when}{answer['rests']}\n" if study and "test" in fields else body
 
 
-def _cell(said: dict[str, Any], entry: dict[str, Any], field: str) -> str:
+def _cell(answer: dict[str, Any], entry: dict[str, Any], field: str) -> str:
     if field == "test":
-        return "<br>".join(f"`{name}`" for name in holding(said["study"], entry["text"]))
+        return "<br>".join(f"`{name}`" for name in holding(answer["study"], entry["text"]))
     if field == "from":  # the words of the page for what our figure is from
         return {"printed": "stored"}.get(entry["basis"], str(entry["basis"]))
     if field == "reproduces":
         return REPRODUCES[entry["verdict"]]
     if field == "command":
-        return f"`{said['command']}`"
+        return f"`{answer['command']}`"
     if field == "seconds":
-        return str(said["seconds"])
+        return str(answer["seconds"])
     path, _, form = field.partition(":")
     value: Any = entry
     for name in path.split("."):

@@ -106,7 +106,7 @@ class Cache:
     def notice_version(self, data_version: int) -> bool:
         """Whether another process has written since the last time, by SQLite's ``data_version``.
 
-        What only a read can tell is dropped then; an app's part stays until its stamp differs.
+        What only a read can show is dropped then; an app's part stays until its stamp differs.
         """
         if data_version == self._seen:
             return False

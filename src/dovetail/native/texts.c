@@ -1,6 +1,6 @@
 /* Text that large files are made of: columns of whole numbers from lines, and lines from columns.
  *
- * dovetail.native.texts calls both, and says what the arrays hold. What they leave to Python (decimals,
+ * dovetail.native.texts calls both, and describes the arrays. What they leave to Python (decimals,
  * malformed lines, names of all kinds) Python does; where both can, the results are equal.
  */
 #include "kernels.h"

@@ -200,7 +200,7 @@ def _predict_guests(
 ) -> PredictedTimes:
     """The same where a batch system starts the jobs: by its whole queue, others' jobs among them.
 
-    Points are medians, since no simulation of our own jobs alone says when others leave room. Raises
+    Points are medians, since no simulation of our own jobs alone shows when others leave room. Raises
     `DovetailError` where jobs are tested and the batch system does not answer.
     """
     jobs: dict[JobId, tuple[Seconds, Seconds | None]] = {}
