@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.cli.explain import spell_interval
 from dovetail.cli.main import status_of
 
 
@@ -40,6 +41,13 @@ def test_options_name_the_app_drop_and_add_features(
     named = json.loads(capsys.readouterr().out)[0]
     assert (named["app"], named["features"]) == ("mine", {"arg1_bytes": 5.0, "k": 3.0, "where": "here"})
     assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_an_interval_that_says_nothing_is_called_a_guess() -> None:
+    upper = {"lower": 1.2, "upper": 29.1, "predicted": 6.0}
+    assert spell_interval(upper) == "1.2 to 29.1"
+    for end in (2880.0, None):
+        assert spell_interval(upper | {"upper": end}) == "a guess: too few runs for an interval"
 
 
 @pytest.mark.parametrize(

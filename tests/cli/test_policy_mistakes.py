@@ -77,6 +77,12 @@ def test_jobs_that_a_policy_never_starts_are_counted(
     for verb in ("simulate", "compare"):
         assert status_of([verb, "synthetic:rigid?jobs=3&nodes=2", "--policy", "idle.py:Mine"]) == 0
         assert "3 of 3 jobs never started: the policy left them in the queue." in capsys.readouterr().out
+    assert status_of(["compare", "synthetic:rigid?jobs=3&nodes=2", "--policy", "idle.py:Mine,fcfs"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    idle, fcfs = (next(row for row in rows if row[:1] == [name]) for name in ("Mine", "fcfs"))
+    assert idle[1] == "-"  # not 0 s, the best of all
+    assert "*" not in idle
+    assert float(fcfs[1].replace(",", "")) > 0
 
 
 @pytest.mark.parametrize(

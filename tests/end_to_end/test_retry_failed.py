@@ -60,6 +60,8 @@ def test_what_failed_runs_once_more_where_it_was_started(tmp_path: Path) -> None
     first = run_command(["run", "jobs.toml", "--quiet", "--then", then], tmp_path, environment)
     assert first.returncode == 1, first.stderr
     assert (tmp_path / "then").read_text() == "1 CANCELLED=1,COMPLETED=1,FAILED=1\n"
+    twice = run_command(["run", "--retry-failed", "last", "--json"], tmp_path, environment)
+    assert json.loads(twice.stdout)["workload"] == "what failed in jobs.toml"
     (tmp_path / "flag").touch()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -67,6 +69,7 @@ def test_what_failed_runs_once_more_where_it_was_started(tmp_path: Path) -> None
         ["run", "--retry-failed", "last", "--json", "--then", "false"], elsewhere, environment
     )
     assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["workload"] == "what failed in jobs.toml"
     assert {job["id"]: job["state"] for job in json.loads(again.stdout)["jobs"]} == {
         "bad": "COMPLETED",
         "after": "COMPLETED",

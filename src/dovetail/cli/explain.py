@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from dovetail.engine.journal.journal import Journal
 
 
+TOO_WIDE = 20.0
+"""An interval whose end is so many times what is expected says no more than that too little has run."""
 Way = tuple[str, int, DeviceClass]
 """An implementation, on so many nodes, of a device class."""
 
@@ -546,6 +548,14 @@ def _future_rows(
             }
 
 
+def spell_interval(option: Mapping[str, Any]) -> str:
+    """The interval of a prediction, as a row of ``explain`` has it."""
+    upper, expected = option["upper"], option["predicted"]
+    if upper is None or upper > TOO_WIDE * expected:
+        return "a guess: too few runs for an interval"
+    return f"{option['lower']:.3g} to {upper:.3g}"
+
+
 def _print_stories(rows: Sequence[Mapping[str, Any]]) -> None:
     from dovetail.mapping.items import worker_sentences as map_sentences
 
@@ -569,8 +579,7 @@ def _print_stories(rows: Sequence[Mapping[str, Any]]) -> None:
             nodes = f" on {option['nodes']} nodes" if option["nodes"] > 1 else ""
             words = "no history"
             if option["predicted"] is not None:
-                upper = "∞" if option["upper"] is None else f"{option['upper']:.3g}"
-                words = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
+                words = f"{option['predicted']:.3g} s ({spell_interval(option)}), {option['basis']}"
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
             print_line(f"  {mark} {name}{nodes}: {words}")
         for memory in row.get("memory", ()):

@@ -82,7 +82,10 @@ class Result:
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end over the jobs that ended; 0 without any, NaN if not `known`."""
+        """First submission to last end over the jobs that ran.
+
+        0 without jobs; NaN if not `known`, or where none of them ran: 0 s would be the best of all.
+        """
         if not self.known:
             return math.nan
         known: float | None = getattr(self.records, "makespan", None)  # of records that are columns
@@ -91,5 +94,5 @@ class Result:
         # Rejected jobs and those that were cancelled before their start do not stretch the schedule.
         ends = [r.end for r in self.records if r.end is not None and r.start is not None]
         if not ends:
-            return 0.0
+            return math.nan if self.records else 0.0
         return max(ends) - min(r.job.submit_time for r in self.records)

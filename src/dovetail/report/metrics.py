@@ -66,7 +66,7 @@ def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
         chosen, window = cut.select_counted(columns)
     decisions = np.asarray(result.decision_seconds, float)
     found: Metrics = {
-        "makespan": columns.makespan,
+        "makespan": None if math.isnan(result.makespan) else result.makespan,
         "mean_wait": _mean_or_none(columns.wait[chosen]),
         "mean_response": _mean_or_none(columns.response[chosen]),
         "mean_bounded_slowdown": _mean_or_none(columns.bounded_slowdown[chosen]),

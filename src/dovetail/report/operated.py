@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, isnan
 
 from dovetail.model import Checkpoints, Record, Result, Seconds, Span, State
 from dovetail.records import dataclass
@@ -86,7 +86,7 @@ def operated_metrics(result: Result) -> dict[str, float | None]:
         overhead += cpus * costs.overhead
         lost += cpus * costs.lost
     first = min((record.job.submit_time for record in result.records), default=0.0)
-    last = first + result.makespan
+    last = first + (0.0 if isnan(result.makespan) else result.makespan)
     down = sum(max(0.0, min(one.end, last) - max(one.start, first)) for one in operated.outages)
     offered = (last - first) * len(result.cluster)
     return {

@@ -15,6 +15,8 @@ FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
 """States of jobs that have failed."""
 NEVER = "cannot come true"
 """In the detail of a job that was cancelled because another one had failed."""
+RETRIED = "what failed in "
+"""Before the name of a workload, once, however often it was tried again."""
 
 
 def failed_jobs(folder: Path) -> Workload:
@@ -36,7 +38,7 @@ def failed_jobs(folder: Path) -> Workload:
             launch = replace(launch, folder=about.cwd)
         depends = tuple(one for one in entry.job.depends if one.job in names)
         jobs.append(replace(entry.job, launch=launch, depends=depends, index=at, submit_time=0.0))
-    return Workload(f"what failed in {about.workload}", jobs, TableTruth())
+    return Workload(RETRIED + about.workload.removeprefix(RETRIED), jobs, TableTruth())
 
 
 def _has_failed(entry: Entry) -> bool:

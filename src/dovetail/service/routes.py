@@ -215,6 +215,7 @@ def _add_read_routes(app: FastAPI, service: Service) -> None:
     @app.get("/api/v1/info", responses=ERRORS)
     async def info() -> Answer:
         """How the service stands."""
+        await service.tidying.count_again()
         return Answer(overview.service_info(service))
 
     @app.get("/api/v1/nodes", responses=ERRORS)

@@ -37,6 +37,10 @@ SLICE = 500
 """Jobs that are forgotten at once; others have their turn in between."""
 PAUSE: Seconds = 0.05
 """Seconds between two of these."""
+RARELY = 100.0
+"""A count holds for so many times as long as it took."""
+AT_MOST: Seconds = 0.2
+"""So long a look at the service waits for a count."""
 STEP: Seconds = 600.0
 """So much the clock may have been set forward since the last look: else all may only seem old."""
 IDLE: Seconds = 7 * DAY
@@ -54,7 +58,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Kept:
-    """What is on disk, as of the last look; ``since`` is when the oldest of the jobs was submitted."""
+    """What is on disk, as of the last count; ``since`` is when the oldest of the jobs was submitted."""
 
     jobs: int = 0
     since: Seconds | None = None
@@ -93,6 +97,7 @@ class Tidying:
         self._one = asyncio.Lock()
         self._offset = time.time() - time.monotonic()
         self._not_before = 0.0
+        self._counted_until = 0.0
 
     async def watch(self) -> None:
         """Look again and again (to be kept going by `dovetail.process.background`)."""
@@ -196,13 +201,26 @@ class Tidying:
                 self._ledger.drop_unused(table, unused[first : first + SLICE], last)
                 await asyncio.sleep(PAUSE)
 
+    async def count_again(self) -> None:
+        """Count what is kept anew, unless that was done just now for what it costs; `AT_MOST` is waited."""
+        if time.monotonic() >= self._counted_until and not self._one.locked():
+            with suppress(TimeoutError):  # it goes on, for those that look next
+                await asyncio.wait_for(asyncio.shield(self._count_alone()), AT_MOST)
+
+    async def _count_alone(self) -> None:
+        async with self._one:
+            await self._count_kept()
+
     async def _count_kept(self) -> None:
+        began = time.monotonic()
         kept = self.kept = await self._query_archive(lambda archive: Kept(*archive.measure_extent()))
         with suppress(OSError):
             kept.ledger_bytes = self._folder.ledger_path.stat().st_size
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(None, extent_of, self._folder.path / "output")
         kept.output_files, kept.output_bytes = found
+        ended = time.monotonic()
+        self._counted_until = ended + RARELY * (ended - began)
 
 
 def _output_buckets(output: Path) -> list[os.DirEntry[str]]:

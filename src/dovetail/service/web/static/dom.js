@@ -99,7 +99,7 @@ export const TERMS = {
   "Predicted": "how long it was expected to run, from earlier runs of the same app",
   "Off by": "how far the prediction was from what it took",
   "Implementation": "the way it was run: an app may have one for CPUs and one for GPUs",
-  "90 % by": "in nine of ten cases it takes no longer than this",
+  "90 % by": "in nine of ten cases it takes no longer than this; too few runs: only a guess is known",
   "From": "what the prediction rests on",
   "App": "the program, as the history knows it",
   "Walltime": "a limit: it is ended when it has run so long",
@@ -108,6 +108,15 @@ export const TERMS = {
   "Predictions off by": "mean of the difference from what runs took, as a share of it",
   "Predicted runs": "runs that had a prediction when they started",
 };
+
+/** An interval whose end is so many times what is expected says no more than that too little has run. */
+const TOO_WIDE = 20;
+
+/** By when nine of ten runs end; `too few runs` where that is no figure to go by. */
+export function nineInTen({ predicted, upper }) {
+  if (predicted === null || predicted === undefined) return "";
+  return upper === null || upper > TOO_WIDE * predicted ? "too few runs" : duration(upper);
+}
 
 /** A word, explained where it may need that. */
 export function term(word) {

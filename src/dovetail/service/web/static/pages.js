@@ -1,7 +1,7 @@
 // The pages. Each has `load` (asks the service), `show` (builds the page), and may have `tick` (once a second).
 
 import { act, get, log } from "./api.js";
-import { ask, count, duration, expected, make, moment, overdue, percent, term, titleOf } from "./dom.js";
+import { ask, count, duration, expected, make, moment, nineInTen, overdue, percent, term, titleOf } from "./dom.js";
 import { area, failed, gantt, legend, meanUsage, usage, WENT_WRONG } from "./gantt.js";
 import { APPS, ENDED, QUEUE, stateOf, table, where } from "./tables.js";
 
@@ -253,7 +253,7 @@ export function jobPage(id) {
     const columns = [
       ["", "", (o) => (o.chosen ? "chosen" : "")], ["Implementation", "", (o) => o.implementation],
       ["Device", "", (o) => o.device ?? ""], ["Nodes", "number", (o) => String(o.nodes ?? "")],
-      ["Predicted", "number", (o) => duration(o.predicted)], ["90 % by", "number", (o) => duration(o.upper)],
+      ["Predicted", "number", (o) => duration(o.predicted)], ["90 % by", "number", nineInTen],
       ["From", "text", (o) => o.basis ?? ""],
     ];
     const told = reasons.why || reasons.reason;
