@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import Serving, submit
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 POLLERS, SUBMITTERS = 20, 5
 Timed = list[tuple[str, float]]

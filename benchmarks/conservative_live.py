@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import Serving, cpu_seconds, submit
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
 from dovetail.model import App, Choice, Cluster, Ended, Implementation, Job, Request, State, TableTruth

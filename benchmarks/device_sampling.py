@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from gpu_box import GB, GpuBox
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory
 from dovetail.local.device_watch import DeviceWatch

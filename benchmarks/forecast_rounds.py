@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from services import serving, submit, wait
 
-from dovetail.service.client import open_connection
-from dovetail.service.foresight import QueueMemory, answer_question
-from dovetail.service.intervals import StartIntervals
+from dovetail.client.connection import open_connection
+from dovetail.forecasts.intervals import StartIntervals
+from dovetail.forecasts.queue import QueueMemory, answer_question
 
 NUMBERS = [int(word) for word in sys.argv[1:] if word.isdecimal()]
 JOBS = NUMBERS[0] if NUMBERS else 10_000

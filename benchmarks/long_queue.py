@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import Serving, cpu_seconds, submit
 
-from dovetail.service.client import Connection
+from dovetail.client.connection import Connection
 
 PIECE = 20_000
 

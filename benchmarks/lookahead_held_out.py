@@ -31,13 +31,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Cluster
 from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.report.metrics import compute_metrics
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.replicates import draw_replicate, plan_replicates
 

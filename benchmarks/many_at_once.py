@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 from long_queue import quiet, spent
 from services import Serving, submit
 
-from dovetail.service.client import Connection, open_connection
+from dovetail.client.connection import Connection, open_connection
 
 
 def measured(service: Serving, act: Callable[[Connection], None]) -> dict[str, float]:

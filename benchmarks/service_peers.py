@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from services import cpu_seconds, serving, submit
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 3

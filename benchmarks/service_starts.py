@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from services import serving, submit, wait
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 150
 SCALE = float(sys.argv[2]) if len(sys.argv) > 2 else 1.0

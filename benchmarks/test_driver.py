@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, Ended, Placed
 from dovetail.policies.easy import Easy

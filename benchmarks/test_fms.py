@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.driver.prepare import prepare_workload
+from dovetail.driver.prepare import prepare_workload
 from dovetail.engine.state.core import Engine
 from dovetail.model import Cluster, Ended, Submitted
 from dovetail.policies.fms import Fms

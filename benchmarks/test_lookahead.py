@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import View
 from dovetail.model import Cluster, Decision, Workload
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import workload
 from dovetail.workloads.load import load_workload
 from dovetail_lab.published.ravi_multi import ravi_multi

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from services import Serving, cpu_seconds, serving, submit, wait
 
-from dovetail.service.client import Connection, open_connection
+from dovetail.client.connection import Connection, open_connection
 
 QUEUED = 100_000
 PIECE = 20_000

@@ -20,13 +20,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, TableTruth, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.workloads.load import load_workload
 from workloads import checksum, gpu_jobs, machine, rigid_jobs
 

@@ -68,7 +68,7 @@ def test_without_a_compiler_python_schedules_the_same(monkeypatch: pytest.Monkey
         return [(record.job.id, record.start, record.promised) for record in report.result.records]
 
     with_it = [simulated(policy) for policy in ("conservative", "lookahead?objective=wait")]
-    for user in ("engine.simulation.stand_in", "engine.state.profiles", "native.library"):
+    for user in ("simulation.stand_in", "engine.state.profiles", "native.library"):
         monkeypatch.setattr(f"dovetail.{user}.load_library", lambda: None)
     for kernel in (backfilling.roll_outs, backfilling._expected, backfilling._futures):
         monkeypatch.setattr(kernel, "_compiled", None)

@@ -102,7 +102,7 @@ class Entered:
 @contextlib.contextmanager
 def _answering() -> Iterator[None]:
     """A service that takes everything in, in the place of the real one."""
-    from dovetail.service import client
+    from dovetail.client import connection as client
 
     class Answering:
         def __enter__(self) -> Answering:

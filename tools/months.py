@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import Serving, submit, wait
 
-from dovetail.service.client import Connection, NoService, open_connection
-from dovetail.service.errors import Full
+from dovetail.client.connection import Connection, NoService, open_connection
+from dovetail.client.errors import Full
 from dovetail.service.tidying import DAY
 
 MONTH = 30

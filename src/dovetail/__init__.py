@@ -18,13 +18,13 @@ from dovetail.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dovetail.api import run, simulate
+    from dovetail.client.futures import Client
     from dovetail.comparison import compare
     from dovetail.errors import DovetailError, InputError, ItemError, MapError
     from dovetail.mapping.api import Workers, function, map  # noqa: A004
     from dovetail.model import Cluster, Job, Workload
     from dovetail.pools.executor import Executor
     from dovetail.report.report import Comparison, Report
-    from dovetail.service.futures import Client
     from dovetail.workloads.load import load_workload
 
 
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Client": "dovetail.service.futures",
+    "Client": "dovetail.client.futures",
     "Cluster": "dovetail.model",
     "Comparison": "dovetail.report.report",
     "DovetailError": "dovetail.errors",

@@ -213,13 +213,13 @@ def simulate(
     4.054
     """
     # Imported here: a live run shares this module, and would wait for all that only simulations need.
-    from dovetail.engine.simulation.simulate import SimulationOptions
-    from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
     from dovetail.rates.communication import with_communication
     from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
     from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
+    from dovetail.simulation.simulate import SimulationOptions
+    from dovetail.simulation.simulate import simulate as simulated
 
     # Options are checked before anything is read: a trace may take minutes.
     if "policies" in reader:
@@ -259,7 +259,7 @@ def simulate(
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _make_rates(rates))
     chance = None
     if conditions:
-        from dovetail.engine.simulation.operation import chance_of, check_conditions
+        from dovetail.simulation.operation import chance_of, check_conditions
 
         chance = chance_of(conditions, seed, which)
         check_conditions(conditions, loaded, rated=shared is not None, journal=journal is not None)
@@ -414,8 +414,8 @@ def _open_history_for(
 def _as_recorded(
     jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
 ) -> Report:
-    from dovetail.engine.simulation.recorded import replay_log
     from dovetail.report.report import Report
+    from dovetail.simulation.recorded import replay_log
 
     if load is not None:
         raise InputError(

@@ -42,7 +42,7 @@ PATIENCE = 1.0
 """Seconds until an unfinished first simulation is left to worker processes; to start them takes as long."""
 WORTH = 3.0
 """Seconds of work left from which workers are sooner done, each of which loads all anew."""
-PRELOADED = ("dovetail.api", "dovetail.engine.simulation.virtual_time", "dovetail.report.report")
+PRELOADED = ("dovetail.api", "dovetail.simulation.virtual_time", "dovetail.report.report")
 """What all workers share, loaded once before any begins."""
 BEAT = 0.2
 """Seconds between two looks at how far the workers are."""

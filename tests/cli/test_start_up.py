@@ -18,7 +18,7 @@ HEAVY = (
     "scipy",
     "matplotlib",
     "fastapi",
-    "dovetail.engine.simulation.simulate",
+    "dovetail.simulation.simulate",
     "dovetail.policies",
 )
 
@@ -65,7 +65,7 @@ from dovetail.cli.main import status_of
 status_of(["policies"])
 print([*found, *(name for name in ("rich", "dovetail.policies.fms") if name in sys.modules)])
 """
-    late = ("numpy", "rich", "dovetail.report.report", "dovetail.engine.simulation.simulate")
+    late = ("numpy", "rich", "dovetail.report.report", "dovetail.simulation.simulate")
     late += ("pydantic", "tomllib", "secrets", "statistics", "importlib.metadata")
     command = [sys.executable, "-c", program, *late]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

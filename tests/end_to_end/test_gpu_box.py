@@ -17,8 +17,8 @@ from gpu_box import GB, GIB, LOST, WORDS, GpuBox, write_user
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.process.device_memory import PATTERN
-from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

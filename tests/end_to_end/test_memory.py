@@ -12,7 +12,7 @@ from dovetail_command import run_command
 from services import Serving, serving, wait
 from waiting import until
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -17,8 +17,8 @@ from dovetail_command import run_command
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.local.claims import Claims, list_holders
-from dovetail.service.client import open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -13,8 +13,8 @@ import pytest
 from dovetail_command import load
 from services import serving, submit, wait
 
+from dovetail.client.connection import open_connection
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.engine.driver.admission import Admission
+from dovetail.driver.admission import Admission
 from dovetail.engine.journal.codec import decode_fields, encode_value
 from dovetail.model import App, Choice, Event, Implementation, Job, Request, State, Submitted, Throttle
 

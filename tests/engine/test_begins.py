@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.driver.admission import Admission
+from dovetail.driver.admission import Admission
 from dovetail.engine.journal.codec import decode_job, encode_job
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Cluster, Dependency, Job, State, TableTruth, Workload
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import rigid
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.orders import Stop
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.orders import Stop
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, Ended, Job, NodeDrained, NodeJoined, Placed, State

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import dovetail
 from dovetail.cli.main import status_of
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import InputError, InvariantError, UnsupportedWorkload
 from dovetail.model import (
     Checkpoints,
@@ -31,6 +30,7 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.report.operated import costs_of, operated_metrics
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full, rigid
 from dovetail.testing.invariants import check_schedule
 
@@ -155,7 +155,7 @@ def test_waiting_in_vain_is_an_error() -> None:
     """Two nodes that are never up together."""
     listed = tuple(ListedFailure(n % 2, 1.0 + n, 1.5) for n in range(3000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dovetail.engine.simulation.operation.VAIN", 1000)
+        patch.setattr("dovetail.simulation.operation.VAIN", 1000)
         with pytest.raises(UnsupportedWorkload, match="job 0 waits in vain"):
             simulated([(2.0, 2, 10.0, 10.0)], 2, Conditions(Failures(listed=listed)))
 

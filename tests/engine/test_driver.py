@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import pytest
 from fake_executor import FakeExecutor
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun, check_executor
-from dovetail.engine.driver.orders import Stop
-from dovetail.engine.driver.prepare import check_depends
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import LiveRun, check_executor
+from dovetail.driver.orders import Stop
+from dovetail.driver.prepare import check_depends
 from dovetail.engine.state.core import no_bound
 from dovetail.errors import ExecutorError, InputError, UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
@@ -51,6 +50,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.policies.fcfs import Fcfs
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, rigid, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy, View
 from dovetail.model import Cluster, Decision, Result, Start, Wait, Workload
 from dovetail.model.tables import RecordTable
@@ -22,6 +21,7 @@ from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.sjf import Sjf
 from dovetail.report.json_form import text_of, to_json
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.swf import swf_cluster, swf_workload

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dovetail.engine.driver.gpu_hours import PIECES, GpuHours, HourLimit, excess_of
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.driver.gpu_hours import PIECES, GpuHours, HourLimit, excess_of
 from dovetail.model import (
     App,
     Choice,
@@ -24,6 +23,7 @@ from dovetail.model import (
 )
 from dovetail.policies.easy import Easy
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fake_executor import FakeExecutor
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import LiveRun
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, ClusterEnds, Event, NodeLost, Record, State, Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.engine.driver.prepare import describe_lack
+from dovetail.driver.prepare import describe_lack
 from dovetail.model import Choice, Cluster, Implementation, Request
 
 MACHINE = Cluster.parse("2x8cpu+1gpu")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from dovetail.engine.driver.moments import MeasuredMoments
+from dovetail.driver.moments import MeasuredMoments
 from dovetail.engine.state.books import Books
 from dovetail.model import Ended, Record, Span, State
 from dovetail.testing.builders import rigid

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.fair_shares import FairShares
-from dovetail.engine.driver.priority import NICE, WINDOW, Priorities
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.fair_shares import FairShares
+from dovetail.driver.priority import NICE, WINDOW, Priorities
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.core import no_bound
 from dovetail.engine.state.phases import Phase
 from dovetail.interfaces import traits_of
@@ -37,6 +36,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import list_policies, load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
 

@@ -15,11 +15,11 @@ from random_instances import cluster_of, workload_of
 from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.engine.profile.nodes import NodeProfile
 from dovetail.engine.profile.plain_counts import PlainCountProfile
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.view import EngineView
 from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Cluster, Decision, Device, Node, Part, Request
 from dovetail.policies.conservative import Conservative
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, full
 
 Held = list[tuple[float, float, Allocation]]

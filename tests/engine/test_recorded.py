@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.simulation.recorded import replay_log
 from dovetail.errors import InputError
 from dovetail.model import Cluster, State
 from dovetail.report.metrics import final_metrics
+from dovetail.simulation.recorded import replay_log
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import parse_swf

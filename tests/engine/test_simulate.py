@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import PolicyError, UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import View
@@ -44,6 +43,7 @@ from dovetail.model import (
 )
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, rigid, rigid_workload, workload
 from dovetail.testing.invariants import check_schedule
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.capacity.sizing import MOST_KILLS
-from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.codec import Codec, decode_job, encode_job
 from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.state.core import no_bound
 from dovetail.engine.state.phases import Phase
 from dovetail.model import Cluster, Dependency, Ended, Job, Node, State

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.recent import Durations
 from dovetail.interfaces import Policy
 from dovetail.model import (
@@ -32,6 +31,7 @@ from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload

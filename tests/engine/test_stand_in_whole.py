@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -36,6 +35,7 @@ from dovetail.report.evalys_csv import to_evalys_csv
 from dovetail.report.json_form import text_of, to_json
 from dovetail.report.metrics import later_than
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.orders import Stop
-from dovetail.engine.driver.wishes import Wish
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.orders import Stop
+from dovetail.driver.wishes import Wish
 from dovetail.engine.state.core import no_bound
 from dovetail.engine.state.phases import Phase
 from dovetail.interfaces import LastAttempts, RunningAttempt

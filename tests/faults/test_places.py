@@ -18,11 +18,11 @@ from places import AS_PROCESS_1, Around, as_host, containers, dovetail_at, hosts
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
+from dovetail.client.folder import ServiceFolder
 from dovetail.process.processes import is_zombie, process_origin, started_at
 from dovetail.process.recovery import recover_run
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import open_connection
-from dovetail.service.folder import ServiceFolder
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -16,13 +16,13 @@ from dovetail_command import DOVETAIL
 from services import Serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.files.shortage import NoPlaceError, lack_at, lack_of
 from dovetail.process.cgroups import Groups
 from dovetail.process.children import Setup
 from dovetail.process.outputs import Outputs
 from dovetail.process.spawn_log import parse_log
 from dovetail.process.starting import NoResourcesError, SpawnError, Starter
-from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 WAITS = "until test -e {go}; do sleep 0.05; done"

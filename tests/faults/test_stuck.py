@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 SHORT = full(
     "",
     """
-from dovetail.engine.driver import live
+from dovetail.driver import live
 from dovetail.process.reporting import Reporting
 from dovetail.running import last_resort
 last_resort.SPARE, live.CLOSES_WITHIN, live.LEAVES_WITHIN = 1.0, 1.0, 1.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from services import ANEW, Serving, submit
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 mcp = pytest.importorskip("mcp", reason="the SDK is in the environment of `make integrations`")
 

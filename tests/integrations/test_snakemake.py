@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from services import Serving
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 pytest.importorskip("snakemake", reason="it is in the environment of `make integrations`")
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.kernels.backfilling import (
     LAST_END,
     LEAST,
@@ -22,6 +21,7 @@ from dovetail.kernels.backfilling import (
     worth_keeping,
 )
 from dovetail.plugins import load_policy
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full, rigid_workload
 
 NODES = 8

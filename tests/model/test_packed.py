@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Allocation, Donor, Part, Request
 from dovetail.model.allocation import Packed
 from dovetail.policies.easy import Easy
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import rigid_workload
 
 REQUEST = Request(3, 1)

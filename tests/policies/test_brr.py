@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.model import Cluster, Request
 from dovetail.policies.brr import Brr, BrrDynamic
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, rigid, workload
 from dovetail.testing.invariants import check_schedule
 

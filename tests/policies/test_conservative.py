@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Cancelled, Cluster, Event, NodeJoined, NodeLost, Request, Result, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
 

@@ -8,7 +8,6 @@ from math import log10
 
 import pytest
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy, View
 from dovetail.model import (
     Cluster,
@@ -27,6 +26,7 @@ from dovetail.model import (
 )
 from dovetail.policies.easy import Easy
 from dovetail.policies.parts.orders import f1_first
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, rigid, rigid_workload, timed, workload
 from dovetail.testing.invariants import check_schedule
 

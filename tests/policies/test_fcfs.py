@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Workload
 from dovetail.policies.fcfs import Fcfs
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, rigid_workload, workload
 from dovetail.testing.invariants import check_schedule
 

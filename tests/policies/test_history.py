@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (
     App,
@@ -32,6 +31,7 @@ from dovetail.policies.history import History
 from dovetail.policies.optimal import least_makespan
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload

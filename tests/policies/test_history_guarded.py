@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Job, Result, Run, TableTruth, Workload
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload

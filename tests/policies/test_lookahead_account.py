@@ -7,7 +7,6 @@ from math import inf
 import numpy as np
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.kernels.backfilling import SLOWDOWN, WAIT
 from dovetail.model import Cluster, PastJob, PastStretch, Record, Result, Workload
 from dovetail.policies import lookahead_order
@@ -15,6 +14,7 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead import Lookahead
 from dovetail.policies.lookahead_account import TRIED, Account, settle_account
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
 from dovetail.plugins import load_policy
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import HOST, TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 from dovetail_lab.published.ravi_multi import MIXES, ravi_multi

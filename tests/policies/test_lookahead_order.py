@@ -13,7 +13,6 @@ import pytest
 
 import dovetail
 from dovetail.engine.journal.codec import Codec
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.engine.state.checkpoint import make_checkpoint
 from dovetail.engine.state.core import Engine
 from dovetail.interfaces import Traits, View
@@ -35,6 +34,7 @@ from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
 from dovetail.policies.easy import Easy
 from dovetail.policies.parts.orders import ORDERS, Order
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload

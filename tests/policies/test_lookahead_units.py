@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Result, TableTruth, Workload
 from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.edit import shuffle_together

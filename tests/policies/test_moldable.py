@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -29,6 +28,7 @@ from dovetail.policies.fms import Fms, FmsNodes, FmsOrder, FmsType
 from dovetail.policies.mct import Mct
 from dovetail.policies.parts.asked_for import by_kind
 from dovetail.policies.torque import Torque, TorquePlan
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dovetail import api
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (
     App,
@@ -27,6 +26,7 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.policies.fms import Fms
 from dovetail.runtimes.least_squares import LeastSquaresModel
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 

@@ -9,12 +9,12 @@ import pytest
 from gangs_on_gpus import gang, random_cluster, random_gangs
 
 from dovetail import simulate
-from dovetail.engine.simulation.simulate import SimulationOptions
-from dovetail.engine.simulation.simulate import simulate as in_virtual_time
 from dovetail.interfaces import Policy
 from dovetail.model import Communication, TableTruth, Workload
 from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions
+from dovetail.simulation.simulate import simulate as in_virtual_time
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail_remote.policies.mrq_backfill import MrqBackfill

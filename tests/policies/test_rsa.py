@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dovetail import api
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, TableTruth, Way, Workload
 from dovetail.policies.rsa import Rsa, speedups_by_kind
 from dovetail.policies.rsc import Rsc
 from dovetail.runtimes.least_squares import LeastSquaresModel
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, timed, workload
 from dovetail.testing.invariants import check_schedule
 

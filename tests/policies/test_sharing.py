@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dovetail
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import read_journal, replay
 from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory

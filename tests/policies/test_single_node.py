@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.asjf import Asjf
@@ -20,6 +19,7 @@ from dovetail.policies.rsa import Rsa
 from dovetail.policies.rsc import Rsc
 from dovetail.policies.sufferage import Sufferage
 from dovetail.report.metrics import compute_metrics
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Workload
 from dovetail.policies.sjf import Sjf
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, rigid_workload
 from dovetail.testing.invariants import check_schedule
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Result, TableTruth, Workload
 from dovetail.plugins import list_policies, load_policy
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import full, timed
 from dovetail.testing.invariants import check_schedule
 

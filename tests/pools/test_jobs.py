@@ -14,9 +14,9 @@ from services import Serving, serving
 from waiting import until
 
 import dovetail
+from dovetail.client.connection import Connection, open_connection
 from dovetail.errors import InputError
 from dovetail.pools.pool import WorkerLost
-from dovetail.service.client import Connection, open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 LONG = 100.0

@@ -16,8 +16,8 @@ import pytest
 from dovetail.batch import backlog
 from dovetail.batch.executor import BatchExecutor
 from dovetail.batch.system import BatchJob, BatchSystem, TaskVariables
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import (
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import (
     CLOSES_WITHIN,
     ENDS_WITHIN,
     LEAVES_WITHIN,

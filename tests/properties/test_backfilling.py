@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from random_instances import cluster_of, workload_of
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.conservative import Conservative
@@ -16,6 +15,7 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.sjf import Sjf
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload

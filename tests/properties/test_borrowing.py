@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from gangs_on_gpus import random_cluster, random_gangs
 
-from dovetail.engine.driver.prepare import prepare_workload
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.driver.prepare import prepare_workload
 from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.fcfs import Fcfs
 from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail_lab.markthub.borrowing import simulate_borrowing

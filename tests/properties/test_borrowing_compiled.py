@@ -10,7 +10,6 @@ import pytest
 from gangs_on_gpus import random_cluster, random_gangs
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.recent import Durations
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Job, Result, Workload
@@ -19,6 +18,7 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail_lab.published.markthub import markthub, markthub_machine

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from fake_executor import FakeExecutor
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import LiveRun
 from dovetail.engine.state.core import Engine, no_bound
 from dovetail.history.memory import MemoryHistory
 from dovetail.local.claims import Holder

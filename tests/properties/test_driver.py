@@ -18,12 +18,11 @@ import pytest
 from erratic import Erratic
 from fake_executor import FakeExecutor
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun
-from dovetail.engine.driver.orders import HandOver, Move, Signal, Stop
-from dovetail.engine.driver.prepare import prepare_workload
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import LiveRun
+from dovetail.driver.orders import HandOver, Move, Signal, Stop
+from dovetail.driver.prepare import prepare_workload
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.core import no_bound
 from dovetail.engine.state.phases import STEPS, Phase
 from dovetail.interfaces import Policy
@@ -56,6 +55,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual

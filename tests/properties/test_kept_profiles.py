@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state import profiles
 from dovetail.engine.state.profiles import ProfileBook
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
 from dovetail.native.library import load_library
 from dovetail.policies.conservative import Conservative
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.driver.fair_shares import FairShares
-from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.driver.fair_shares import FairShares
+from dovetail.driver.priority import Priorities
 from dovetail.model import (
     Checkpoints,
     Cluster,
@@ -27,6 +26,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full, rigid
 from dovetail.testing.invariants import check_schedule
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.operated_plain import PlainJob, PlainSimulator, PlainWorld
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import (
     Checkpoints,
     Cluster,
@@ -27,6 +26,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full, rigid
 from dovetail.testing.invariants import check_schedule
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.preempted_plain import PlainJob, run_plain
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import (
     Checkpoints,
     Cluster,
@@ -28,6 +27,7 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.report.operated import operated_metrics
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full, rigid
 from dovetail.testing.invariants import check_schedule
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.orders import Order, Stop, Withdraw
-from dovetail.engine.driver.prefill import AHEAD, ALONG, SHORTER
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.orders import Order, Stop, Withdraw
+from dovetail.driver.prefill import AHEAD, ALONG, SHORTER
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
 from dovetail.model import (

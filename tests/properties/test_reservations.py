@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.driver.reservations import LEAD
+from dovetail.driver.reservations import LEAD
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (
     App,
@@ -34,6 +33,7 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 

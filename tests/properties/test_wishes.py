@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from erratic import Erratic
 
-from dovetail.engine.driver.admission import HELD
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.orders import Move, Order, Stop
-from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
+from dovetail.driver.admission import HELD
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.orders import Move, Order, Stop
+from dovetail.driver.priority import Priorities
+from dovetail.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.state.core import no_bound
 from dovetail.engine.state.phases import Phase
 from dovetail.interfaces import LastAttempts, RunningAttempt

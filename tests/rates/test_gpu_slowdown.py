@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Cluster, Result, Workload
 from dovetail.plugins import load_policy
 from dovetail.rates.gpu_slowdown import GpuSlowdown
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import full, workload
 
 TWO = Cluster.parse("1x1cpu+1gpu")

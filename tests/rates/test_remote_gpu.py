@@ -10,7 +10,6 @@ from gangs_on_gpus import TWO_NODES, gang
 
 from dovetail import simulate
 from dovetail.engine.journal.journal import read_journal, replay
-from dovetail.engine.simulation.simulate import simulate as in_virtual_time
 from dovetail.errors import InputError
 from dovetail.model import (
     Cluster,
@@ -25,6 +24,7 @@ from dovetail.model.remote_costs import RemoteCosts
 from dovetail.plugins import load_policy
 from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import simulate as in_virtual_time
 from dovetail.testing.invariants import check_schedule
 from dovetail_remote.policies.rq import Rq
 

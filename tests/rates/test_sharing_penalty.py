@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.model import Cluster
 from dovetail.plugins import load_rates
@@ -14,6 +13,7 @@ from dovetail.policies.fms import Fms
 from dovetail.policies.static import BestDevice
 from dovetail.rates.isolated import Isolated
 from dovetail.rates.sharing_penalty import SharingPenalty
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published

@@ -15,7 +15,6 @@ from typing import Literal
 
 import pytest
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -35,6 +34,7 @@ from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 

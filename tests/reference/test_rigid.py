@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, TableTruth, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.sjf import Sjf
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, full, rigid_workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.swf import read_swf

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Cluster, TableTruth
 from dovetail.policies.easy import Easy
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.workloads.swf import read_swf
 

@@ -18,8 +18,8 @@ from gpu_box import GB, GpuBox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import LiveRun
 from dovetail.engine.state.core import Engine, no_bound
 from dovetail.history.memory import MemoryHistory
 from dovetail.local.claims import Claims

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from dovetail.client.folder import ServiceFolder
 from dovetail.process.processes import started_at
-from dovetail.service.folder import ServiceFolder
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

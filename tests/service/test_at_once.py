@@ -13,8 +13,8 @@ import pytest
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.errors import DovetailError
-from dovetail.service.client import open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

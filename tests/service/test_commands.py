@@ -17,7 +17,7 @@ from dovetail_command import DOVETAIL
 from services import Serving, serving
 from waiting import until
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 from dovetail.testing.processes import is_running
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

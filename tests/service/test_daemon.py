@@ -14,7 +14,7 @@ import pytest
 from services import Serving, submit, wait
 from waiting import until
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

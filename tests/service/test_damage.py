@@ -15,10 +15,10 @@ import pytest
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.errors import DovetailError
 from dovetail.process.processes import is_alive
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

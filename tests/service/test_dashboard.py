@@ -14,7 +14,7 @@ import pytest
 from services import Serving, serving
 from waiting import until
 
-from dovetail.service.client import Connection, open_connection
+from dovetail.client.connection import Connection, open_connection
 
 selenium = pytest.importorskip("selenium", reason="needs selenium")
 from selenium import webdriver  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 from services import Serving, serving
 from waiting import until
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 STATIC = files("dovetail.service.web") / "static"
 CSS = (STATIC / "dashboard.css").read_text()

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from dovetail.service.client import Connection, NoService
+from dovetail.client.connection import Connection, NoService
 
 REPLY = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\ndovetail-API:  1\r\n\r\n{"all":"is"}'
 

@@ -14,9 +14,9 @@ from dovetail_command import load
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.errors import InputError
 from dovetail.service import forecast as forecasting
-from dovetail.service.client import open_connection
 from dovetail.service.forecast import GAP, Forecast
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

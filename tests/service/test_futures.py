@@ -15,9 +15,9 @@ import pytest
 from services import Serving, serving
 
 import dovetail
+from dovetail.client.call import outcome_of, pickle_outcome
+from dovetail.client.futures import Client, JobFailed, Untrusted
 from dovetail.errors import InputError
-from dovetail.service.call import outcome_of, pickle_outcome
-from dovetail.service.futures import Client, JobFailed, Untrusted
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -10,7 +10,7 @@ import pytest
 from services import Serving, serving, submit, wait
 from waiting import until
 
-from dovetail.service.client import Connection, open_connection
+from dovetail.client.connection import Connection, open_connection
 from dovetail.service.people import name_of
 from dovetail.service.tokens import Tokens
 

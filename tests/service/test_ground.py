@@ -15,14 +15,14 @@ import pytest
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
+from dovetail.client.folder import ServiceFolder
 from dovetail.errors import HistoryError
 from dovetail.model import App, Choice, Command, Implementation, Job, Request
 from dovetail.process.processes import process_origin
 from dovetail.process.spawn_log import read_log
 from dovetail.running.ledger import Ledger
 from dovetail.service import ground
-from dovetail.service.client import open_connection
-from dovetail.service.folder import ServiceFolder
 from dovetail.service.serve import _try_lock
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

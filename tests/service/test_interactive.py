@@ -19,8 +19,8 @@ import pytest
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.process.terminal import Frames, frame, listen_at
-from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from services import Serving, submit, wait
 
+from dovetail.client.connection import Connection, NoService, open_connection
+from dovetail.client.errors import Full, NotFound
 from dovetail.errors import DovetailError, InputError
-from dovetail.service.client import Connection, NoService, open_connection
-from dovetail.service.errors import Full, NotFound
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

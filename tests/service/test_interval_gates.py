@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from dovetail.forecasts.intervals import NOTHING_RESERVED, StartIntervals, _reserved_changes, _Standing
+from dovetail.forecasts.long_queue import ForeseenRun, IdlePlaces
 from dovetail.model import Cluster, Dependency, Reservation, Reserved, State
 from dovetail.running.entry import Entry
 from dovetail.service.archive import Archive
-from dovetail.service.intervals import NOTHING_RESERVED, StartIntervals, _reserved_changes, _Standing
-from dovetail.service.long_queue import ForeseenRun, IdlePlaces
 from dovetail.starts.rolling import Change, Situation, plan_starts
 from dovetail.testing.builders import rigid
 

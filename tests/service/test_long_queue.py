@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulation.simulate import simulate
+from dovetail.forecasts.long_queue import Hold, IdlePlaces, roll_out_queue
 from dovetail.model import Cluster, Dependency
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
-from dovetail.service.long_queue import Hold, IdlePlaces, roll_out_queue
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import full, rigid
 
 NODES = 6

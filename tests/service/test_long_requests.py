@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import Serving, serving, submit, wait
 
-from dovetail.service.client import Connection, open_connection
+from dovetail.client.connection import Connection, open_connection
 from dovetail.service.gate import MOST_BODY
 from dovetail.service.submission import MOST_WORDS
 

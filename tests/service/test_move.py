@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from services import serving, submit, wait
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

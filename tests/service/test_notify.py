@@ -16,8 +16,8 @@ import pytest
 from services import serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import open_connection
 from dovetail.errors import InputError
-from dovetail.service.client import open_connection
 from dovetail.service.webhook import check_notify, parse_notify
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from dovetail_command import run_command
 
-from dovetail.service.client import AROUND, Connection, OlderAnswer, OlderService
+from dovetail.client.connection import AROUND, Connection, OlderAnswer, OlderService
 from dovetail.version import API, API_HEADER
 
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("older_service.json").read_text())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from services import serving, submit, wait
 
-from dovetail.service.client import Connection, open_connection
+from dovetail.client.connection import Connection, open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -9,7 +9,7 @@ import pytest
 from services import serving, submit, wait
 
 import dovetail
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -19,11 +19,11 @@ from queues import processes_of
 from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.client.connection import Connection, open_connection
+from dovetail.client.futures import Client
 from dovetail.errors import DovetailError
 from dovetail.process.processes import started_at
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import Connection, open_connection
-from dovetail.service.futures import Client
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -13,7 +13,7 @@ from services import Serving, serving, wait
 from waiting import until
 
 from dovetail import Client
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 from dovetail.service.repeating import next_begin
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -11,9 +11,9 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail import Client
+from dovetail.client.connection import Connection, open_connection
+from dovetail.client.errors import Forbidden
 from dovetail.errors import InputError
-from dovetail.service.client import Connection, open_connection
-from dovetail.service.errors import Forbidden
 from dovetail.service.people import name_of
 from dovetail.service.tokens import Tokens
 

@@ -26,8 +26,8 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from services import Serving, serving, submit, wait
 
+from dovetail.client.connection import Connection, open_connection
 from dovetail.files.writing import replace_file
-from dovetail.service.client import Connection, open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import Serving, serving, submit, wait
 
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dovetail.forecasts.sooner import other_requests
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request
-from dovetail.service.sooner import other_requests
 
 
 def job(*requests: Request, **fields: object) -> Job:

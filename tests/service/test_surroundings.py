@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from services import Serving, serving, submit, wait
 
+from dovetail.client.connection import open_connection
 from dovetail.process.starting import take_on
-from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 SHOW = "umask; ulimit -Sn; touch private"

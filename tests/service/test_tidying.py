@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from services import Serving, serving, submit, wait
 
+from dovetail.client.connection import Connection
+from dovetail.client.folder import ServiceFolder
 from dovetail.model import Cluster
 from dovetail.running.ledger import Ledger
 from dovetail.service import tidying
 from dovetail.service.archive import Archive
-from dovetail.service.client import Connection
-from dovetail.service.folder import ServiceFolder
 from dovetail.service.tidying import DAY, Limits, Tidying
 from dovetail.testing.builders import workload
 

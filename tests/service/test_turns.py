@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from services import serving, submit, wait
 
+from dovetail.client.connection import Connection, open_connection
 from dovetail.errors import InputError
-from dovetail.service.client import Connection, open_connection
 from dovetail.service.usage import FairUse, Usage, parse_shares
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

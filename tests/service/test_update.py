@@ -12,7 +12,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail import Client
-from dovetail.service.client import open_connection
+from dovetail.client.connection import open_connection
 from dovetail.spec.commands import UPDATED
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -15,13 +15,13 @@ import pytest
 from option_values import value_of
 
 from dovetail.cli.options import part_of_options
+from dovetail.client.requests import request_of_file, request_of_parts, request_of_script
 from dovetail.engine.journal.codec import Codec, decode_job, encode_job
 from dovetail.errors import InputError
 from dovetail.files.fields import validate_data
 from dovetail.model import EMPTY, Cluster, Job, Submitted
 from dovetail.running.ledger import Ledger
 from dovetail.service.forms import SubmitForm
-from dovetail.service.requests import request_of_file, request_of_parts, request_of_script
 from dovetail.service.submission import Submitter, submission_of
 from dovetail.spec.jobs import (
     JOB_OPTIONS,

@@ -18,8 +18,8 @@ from places import Around, pid_outside
 from ready_command import Started, can_serve
 from waiting import until
 
-from dovetail.service.client import Connection, NoService, open_connection
-from dovetail.service.folder import ServiceFolder
+from dovetail.client.connection import Connection, NoService, open_connection
+from dovetail.client.folder import ServiceFolder
 from dovetail.testing.builders import full
 
 ANEW = ("-m", "dovetail")

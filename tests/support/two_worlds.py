@@ -6,10 +6,9 @@ from typing import Any
 
 from fake_executor import FakeExecutor
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun
-from dovetail.engine.driver.prepare import prepare_workload
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.live import LiveRun
+from dovetail.driver.prepare import prepare_workload
 from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Decision, Result, Workload
@@ -17,6 +16,7 @@ from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.virtual_time import run_virtual
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InvariantError
 from dovetail.model import (
     Allocation,
@@ -27,6 +26,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import load_policy
+from dovetail.simulation.simulate import simulate
 from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
 

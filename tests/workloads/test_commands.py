@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Workload
 from dovetail.model.templates import render_template
+from dovetail.programs.identity import identify_command
 from dovetail.workloads.commands import command_workload, load_commands
-from dovetail.workloads.identity import identify_command
 from dovetail.workloads.load import load_workload
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.workloads.identity import identify_command, with_file_sizes
-from dovetail.workloads.wrappers import unwrap_command
+from dovetail.programs.identity import identify_command, with_file_sizes
+from dovetail.programs.wrappers import unwrap_command
 
 
 @pytest.fixture

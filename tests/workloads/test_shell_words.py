@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.workloads.shell_words import Unexpandable, split_tokens, split_words
+from dovetail.programs.shell_words import Unexpandable, split_tokens, split_words
 
 
 @settings(derandomize=True)

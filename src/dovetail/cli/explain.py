@@ -17,7 +17,9 @@ from rich.text import Text
 from dovetail.cli import options as opt
 from dovetail.cli.service import jobs_meant, memory_words, open_service
 from dovetail.cli.tested import sooner_lines
-from dovetail.engine.driver.companions import CompanyBook
+from dovetail.client.connection import VARIABLE
+from dovetail.client.folder import ServiceFolder
+from dovetail.driver.companions import CompanyBook
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
 from dovetail.files.sentences import make_printable
@@ -54,8 +56,6 @@ from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.records import dataclass
 from dovetail.report import tables
 from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders
-from dovetail.service.client import VARIABLE
-from dovetail.service.folder import ServiceFolder
 
 if TYPE_CHECKING:
     from dovetail.engine.journal.journal import Journal

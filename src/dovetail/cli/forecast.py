@@ -288,7 +288,7 @@ def _read_rules(files: dict[str, Path | None], *, live: bool, notes: list[str]) 
 
 def _calibration_file() -> Path:
     """Where forecasts and outcomes are kept, one file a cluster."""
-    from dovetail.service.folder import default_service_folder
+    from dovetail.client.folder import default_service_folder
 
     name = os.environ.get("SLURM_CLUSTER_NAME", "slurm")
     return default_service_folder().parent / f"forecast-{name}.json"

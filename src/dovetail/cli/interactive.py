@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from dovetail.client.connection import Connection, Reply
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.streams import print_note
 from dovetail.process.terminal import Frames
-from dovetail.service.client import Connection, Reply
 
 LOOK = 0.2
 """Seconds between two looks at whether the job has begun."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import jobs_meant, open_service
+from dovetail.client.connection import Connection, NoAccess, NoService
 from dovetail.errors import InputError
 from dovetail.files.sentences import make_printable
 from dovetail.files.streams import print_note
@@ -17,7 +18,6 @@ from dovetail.plugins import registered_entries
 from dovetail.process.spawn_log import LOG_NAME, read_log
 from dovetail.report.wording import count_things
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
-from dovetail.service.client import Connection, NoAccess, NoService
 
 WAIT = 20.0
 MOST_RUNS = 100

@@ -113,7 +113,7 @@ def map_command(
 def _app_of(commands: Mapping[str, str]) -> str:
     """What the history knows the programs by."""
     from dovetail.mapping.programs import IN, OUT, parse_command
-    from dovetail.workloads.identity import identify_command
+    from dovetail.programs.identity import identify_command
 
     option = next((option for option in ("--cpu", "--gpu") if option in commands), None)
     if option is None:
@@ -124,11 +124,11 @@ def _app_of(commands: Mapping[str, str]) -> str:
 def _submit_map(paths: Sequence[str], workers: str | None, app: str, at: str | None, as_json: bool) -> int:
     """The same command, as a job of the service on all that its workers hold."""
     from dovetail.cli.submit import tell_submitted
+    from dovetail.client.requests import request_context
     from dovetail.mapping.places import devices_here, parse_workers
     from dovetail.mapping.run import app_name
     from dovetail.model import CPU
     from dovetail.model.templates import escape_template
-    from dovetail.service.requests import request_context
 
     # The workers decide the cores and devices that the job holds: its map starts as many.
     wanted = [] if workers is None else parse_workers(workers)
@@ -183,7 +183,7 @@ def _prepare_map(
     from dovetail.mapping.function import Function
     from dovetail.mapping.programs import IN, OUT, Program, Staying, parse_command
     from dovetail.mapping.record import parts_of
-    from dovetail.workloads.identity import identify_command
+    from dovetail.programs.identity import identify_command
 
     line = commands.get("--line")
     if line is not None and not persistent:

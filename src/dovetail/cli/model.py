@@ -134,8 +134,8 @@ def _left_out_error(fit: Fit) -> float | None:
 @opt.takes_options("model starts", model_app)
 def show_starts(service: str | None, as_json: bool) -> None:
     """Show how many intervals of the service's forecasts of starts held, week by week."""
-    from dovetail.service.folder import ServiceFolder
-    from dovetail.service.intervals import FILE, coverage_by_week, kept_outcomes
+    from dovetail.client.folder import ServiceFolder
+    from dovetail.forecasts.intervals import FILE, coverage_by_week, kept_outcomes
 
     weeks = coverage_by_week(kept_outcomes(ServiceFolder(service).path / FILE))
     if as_json:

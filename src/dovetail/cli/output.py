@@ -16,7 +16,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from dovetail.engine.simulation.request import MADE
 from dovetail.errors import InputError
 from dovetail.files.sentences import make_printable
 from dovetail.files.streams import print_note
@@ -27,6 +26,7 @@ from dovetail.report.energy import Watts, use_of
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, outcome_notes, outcome_summary
 from dovetail.report.report import Report, check_figure
+from dovetail.simulation.request import MADE
 
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40

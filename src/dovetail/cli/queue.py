@@ -286,7 +286,7 @@ def info(job: str | None, at: str | None, as_json: bool) -> int:
 
 
 def _print_service(found: Mapping[str, Any]) -> None:
-    from dovetail.engine.driver.gpu_hours import describe_window
+    from dovetail.driver.gpu_hours import describe_window
     from dovetail.report.wording import count_things  # a plain look at the queue does not wait for it
 
     jobs, up = found["jobs"], format_span(found["now"] - found["since"])

@@ -87,8 +87,8 @@ def _given_up_by_another_host(name: str) -> bool:
 
     Raises `InputError` while the service lives there.
     """
+    from dovetail.client.folder import ServiceFolder
     from dovetail.process.spawn_log import LOG_NAME
-    from dovetail.service.folder import ServiceFolder
 
     folder = ServiceFolder(name)
     other = folder.elsewhere()

@@ -264,7 +264,7 @@ class _Ended:
         """The exit status by what became of the jobs, for scripts, with a line where more is to do."""
 
         from dovetail.cli.output import note_rejected
-        from dovetail.engine.driver.prepare import NO_NODE
+        from dovetail.driver.prepare import NO_NODE
         from dovetail.model import State
         from dovetail.report.run_summary import FAILED
         from dovetail.running.session import unfinished_jobs

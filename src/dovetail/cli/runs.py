@@ -112,8 +112,8 @@ def _pruned_jobs(age: float) -> dict[str, int] | None:
 
     Raises `DovetailError` where what is on record cannot be read, or written.
     """
-    from dovetail.service.client import VARIABLE, NoService, open_connection
-    from dovetail.service.folder import ServiceFolder
+    from dovetail.client.connection import VARIABLE, NoService, open_connection
+    from dovetail.client.folder import ServiceFolder
     from dovetail.service.tidying import tidy_folder
 
     named = os.environ.get(VARIABLE, "")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.cli import options as opt
+from dovetail.client.connection import VARIABLE, NoService, open_connection
+from dovetail.client.folder import Address, ServiceFolder
 from dovetail.errors import InputError
 from dovetail.files.streams import print_note
 from dovetail.model import Cluster
-from dovetail.service.client import VARIABLE, NoService, open_connection
-from dovetail.service.folder import Address, ServiceFolder
 from dovetail.spec.values import LogFormat, LogLevel, Neighbourhood, Overrun
 
 if TYPE_CHECKING:

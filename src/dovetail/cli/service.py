@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dovetail.client.connection import Connection, open_connection
 from dovetail.files.sentences import make_printable
 from dovetail.files.streams import print_note
-from dovetail.service.client import Connection, open_connection
 
 
 def open_service(at: str | None, *, start: bool = False) -> Connection:

@@ -11,9 +11,9 @@ import typer
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import open_service, print_json
+from dovetail.client.connection import NoService
 from dovetail.errors import InputError
 from dovetail.files.streams import print_note
-from dovetail.service.client import NoService
 
 if TYPE_CHECKING:
     from dovetail.workloads.batch.script import BatchScript
@@ -41,7 +41,7 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
-    from dovetail.service.requests import (
+    from dovetail.client.requests import (
         request_context,
         request_of_file,
         request_of_parts,

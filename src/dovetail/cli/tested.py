@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.cli.service import format_span, print_json, start_words
+from dovetail.client.connection import Connection
 from dovetail.errors import InputError
 from dovetail.files.streams import print_note
-from dovetail.service.client import Connection
 from dovetail.starts.comparing import starts_sooner
 
 MOST_SHOWN = 10

@@ -9,9 +9,9 @@ from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import describe_interval, open_service, print_json
+from dovetail.client.connection import Connection
 from dovetail.errors import InputError
 from dovetail.files.streams import print_note, ring_bell
-from dovetail.service.client import Connection
 from dovetail.spec.jobs import as_form
 
 MOST_REFUSED = 10

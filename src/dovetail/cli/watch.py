@@ -17,11 +17,11 @@ from dovetail.cli import options as opt
 from dovetail.cli.queue import COLUMNS, idle_lines, of_unknown_length, queue_row, start_interval
 from dovetail.cli.service import format_clock, format_span, open_service, print_json, show_rows, table_of
 from dovetail.cli.tested import sooner_lines
+from dovetail.client.connection import Connection
 from dovetail.errors import InputError
 from dovetail.files.sentences import make_printable
 from dovetail.files.streams import print_note
 from dovetail.report import tables
-from dovetail.service.client import Connection
 
 SHOWN = 40
 

@@ -1,1 +1,1 @@
-"""The decision core, and what drives it: simulation, this machine, a journal."""
+"""The decision core: capacity, what will be free, state, decisions, and their journal."""

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
 from dovetail.files.writing import create_file

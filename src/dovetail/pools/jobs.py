@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from dovetail.client.connection import PATIENCE, NoService, open_connection
+from dovetail.client.requests import request_context
 from dovetail.errors import DovetailError
 from dovetail.mapping.crew import Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.local import items_begun
@@ -31,8 +33,6 @@ from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, try_call
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
 from dovetail.mapping.worker import PAGE
 from dovetail.model import CPU
-from dovetail.service.client import PATIENCE, NoService, open_connection
-from dovetail.service.requests import request_context
 
 START = (
     "import sys, json\n"

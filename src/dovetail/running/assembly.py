@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.priority import Priorities, is_ranked
+from dovetail.driver.driver import Driver, DriverOptions
+from dovetail.driver.priority import Priorities, is_ranked
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
 from dovetail.errors import warn_caller

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from math import inf
 from typing import Protocol
 
-from dovetail.engine.driver.driver import Driver
+from dovetail.driver.driver import Driver
 from dovetail.local.device_processes import DeviceProcess
 from dovetail.local.device_watch import PATIENCE, WATCHED, DeviceState, DeviceWatch, Snapshot
 from dovetail.local.discovery import with_traces

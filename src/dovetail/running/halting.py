@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from dovetail.engine.driver.driver import RETRIED
+from dovetail.driver.driver import RETRIED
 from dovetail.errors import InputError
 from dovetail.model import Ended, Event, Job, JobId, State
 from dovetail.records import dataclass

@@ -1,6 +1,6 @@
 """The end of a process that was signalled and cannot end: its loop is stuck, or a thread that it waits for.
 
-The loop ends a run in time (`dovetail.engine.driver.live`) for as long as it goes round itself. Whether it
+The loop ends a run in time (`dovetail.driver.live`) for as long as it goes round itself. Whether it
 does, only another thread sees it. Where the main thread waits in the kernel for a file system that does not
 answer, not even a handler is called: the signal stays pending, which that thread looks for.
 """

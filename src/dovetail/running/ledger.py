@@ -22,10 +22,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from dovetail.engine.driver.admission import HELD
-from dovetail.engine.driver.driver import INTERRUPTED
-from dovetail.engine.driver.orders import Order
-from dovetail.engine.driver.prepare import NO_NODE
+from dovetail.driver.admission import HELD
+from dovetail.driver.driver import INTERRUPTED
+from dovetail.driver.orders import Order
+from dovetail.driver.prepare import NO_NODE
 from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.engine.journal.codec import (
     decode_app,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from math import ceil, inf
 
-from dovetail.engine.driver.driver import Driver
+from dovetail.driver.driver import Driver
 from dovetail.local.claims import Claims, Holder, Unit, units_of, units_of_cluster
 from dovetail.model import (
     FRACTION_UNITS,
@@ -103,7 +103,7 @@ def _expected_end(ours: Iterable[Placed], now: Seconds) -> float | None:
 
 
 class Neighbours:
-    """Keeps claims before and after each instant of a live run (`dovetail.engine.driver.live.LiveRun`).
+    """Keeps claims before and after each instant of a live run (`dovetail.driver.live.LiveRun`).
 
     Before it, where something may start, all units are claimed that no other holds and no other goes
     first for; the others become foreign jobs, which hold their places in the engine. After it, what is idle

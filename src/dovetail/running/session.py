@@ -16,9 +16,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.driver.driver import Driver
-from dovetail.engine.driver.live import LiveRun, best_predicted, check_executor
-from dovetail.engine.driver.prepare import check_depends, check_policy, prepare_workload
+from dovetail.driver.driver import Driver
+from dovetail.driver.live import LiveRun, best_predicted, check_executor
+from dovetail.driver.prepare import check_depends, check_policy, prepare_workload
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, InputError
 from dovetail.history.sqlite import SqliteHistory

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from dovetail.driver.admission import HELD
+from dovetail.driver.driver import Driver
 from dovetail.engine.capacity.sizing import as_it_started
-from dovetail.engine.driver.admission import HELD
-from dovetail.engine.driver.driver import Driver
 from dovetail.interfaces import LastAttempts, RunningAttempt
 from dovetail.model import (
     Adopted,

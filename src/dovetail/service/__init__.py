@@ -4,5 +4,5 @@
                                           │       └─ ledger, history, journals: on disk before an answer
                                      auth, limits
 
-`dovetail.service.client` is all that clients import: it needs the standard library only.
+`dovetail.client.connection` is all that clients import: it needs the standard library only.
 """

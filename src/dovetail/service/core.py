@@ -17,11 +17,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import field, replace
 from typing import Any, Literal, TypeVar
 
-from dovetail.engine.driver.admission import GPU_HOURS, HELD
-from dovetail.engine.driver.driver import Driver
-from dovetail.engine.driver.gpu_hours import HourLimit, excess_of
-from dovetail.engine.driver.live import TURNS, LiveRun
-from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
+from dovetail.client.errors import Forbidden, Full, NotFound
+from dovetail.client.folder import ServiceFolder
+from dovetail.driver.admission import GPU_HOURS, HELD
+from dovetail.driver.driver import Driver
+from dovetail.driver.gpu_hours import HourLimit, excess_of
+from dovetail.driver.live import TURNS, LiveRun
+from dovetail.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.journal.codec import encode_app, encode_job
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.phases import Phase
@@ -55,8 +57,6 @@ from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger, docs_of
 from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.elsewhere import Elsewhere
-from dovetail.service.errors import Forbidden, Full, NotFound
-from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
 from dovetail.service.forms import ReserveForm, SubmitForm, TerminalForm, UpdateForm
 from dovetail.service.gpu_hours import hours_words

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
+from dovetail.client.errors import Forbidden, NotFound
 from dovetail.engine.capacity.sizing import resize_memory
 from dovetail.interfaces import SubmitsJobs
 from dovetail.model import Choice, Job, JobId, State
@@ -14,7 +15,6 @@ from dovetail.model.batch_options import of_script
 from dovetail.process.outputs import endless_paths
 from dovetail.running.entry import Entry
 from dovetail.service.core import Service
-from dovetail.service.errors import Forbidden, NotFound
 from dovetail.service.logs import Files
 from dovetail.service.people import Principal
 from dovetail.service.rows import Row, command_words

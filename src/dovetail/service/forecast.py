@@ -166,7 +166,7 @@ class Forecast:
             self._leaves = None
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "dovetail.service.foresight", str(self._folder)),
+                *(sys.executable, "-m", "dovetail.forecasts.queue", str(self._folder)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=LONGEST,

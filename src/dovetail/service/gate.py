@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from dovetail.client.errors import Forbidden
 from dovetail.errors import InputError
 from dovetail.records import dataclass
 from dovetail.service.daemon import Throttle
-from dovetail.service.errors import Forbidden
 from dovetail.service.people import Principal, at_socket
 from dovetail.service.tokens import Tokens
 from dovetail.version import API, API_HEADER

@@ -15,13 +15,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.driver.gpu_hours import GpuHours, HourLimit, describe_window
+from dovetail.client.folder import read_form
+from dovetail.driver.gpu_hours import GpuHours, HourLimit, describe_window
 from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.errors import InputError
 from dovetail.files.writing import replace_file
 from dovetail.model import Seconds
 from dovetail.records import dataclass
-from dovetail.service.folder import read_form
 from dovetail.service.usage import GAP
 
 HOUR: Seconds = 3600.0

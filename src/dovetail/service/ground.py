@@ -15,12 +15,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from dovetail.client.errors import Full
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.shortage import NoPlaceError, lack_at
 from dovetail.local.executor import MachineExecutor
 from dovetail.process.processes import child_processes, is_zombie
 from dovetail.service.core import Service
-from dovetail.service.errors import Full
 from dovetail.service.http import Listeners, unix_socket
 from dovetail.service.people import name_of
 

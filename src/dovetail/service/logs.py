@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from dovetail.client.errors import Forbidden, NotFound
 from dovetail.records import dataclass
-from dovetail.service.errors import Forbidden, NotFound
 
 PIECE = 1 << 20
 """Bytes of one answer."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, get_args
 
-from dovetail.engine.driver.driver import Driver, Turn
+from dovetail.driver.driver import Driver, Turn
 from dovetail.model import EMPTY, JobId, Record, Seconds, State
 from dovetail.records import dataclass
 from dovetail.service.hooks import EventName, Hook, Hooks, JobEvent

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dovetail.client.connection import VARIABLE
+from dovetail.client.folder import ServiceFolder
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RuntimeModel
@@ -21,8 +23,6 @@ from dovetail.running.ledger import Entry
 from dovetail.runtimes.expected import expected_seconds
 from dovetail.runtimes.registry import make_model
 from dovetail.service.archive import Archive
-from dovetail.service.client import VARIABLE
-from dovetail.service.folder import ServiceFolder
 
 _SPAN = re.compile(r"last-([1-9][0-9]{0,5})-(hour|day|week)s?")
 _SECONDS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0}

@@ -1,7 +1,7 @@
 """The reservations of a service: made, kept in its folder over restarts, cancelled, and shown.
 
 A reservation is of single devices, chosen when it is made: those that are least in use by the time it begins.
-Which jobs stay off them until when is the driver's (`dovetail.engine.driver.reservations`).
+Which jobs stay off them until when is the driver's (`dovetail.driver.reservations`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dovetail.engine.driver.reservations import MOST_RESERVATIONS
+from dovetail.client.errors import Forbidden, NotFound
+from dovetail.client.folder import ServiceFolder, read_form
+from dovetail.driver.reservations import MOST_RESERVATIONS
 from dovetail.engine.state.core import Engine
 from dovetail.errors import InputError
 from dovetail.files.writing import replace_file
 from dovetail.model import Cluster, Job, Reservation, Reserved, Seconds, avoids_of
 from dovetail.records import dataclass
-from dovetail.service.errors import Forbidden, NotFound
-from dovetail.service.folder import ServiceFolder, read_form
 from dovetail.service.gpu_hours import format_moment
 from dovetail.service.people import Principal
 

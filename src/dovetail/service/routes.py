@@ -22,13 +22,13 @@ from fastapi.staticfiles import StaticFiles
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
+from dovetail.client.errors import Forbidden, Full, NotFound
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.fields import Entry, validate_data
 from dovetail.files.signals import signal_of
 from dovetail.service import overview
 from dovetail.service.core import SETTLED, Action, Service
 from dovetail.service.details import explain_job, job_details, job_files, preview_jobs
-from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
     CancelForm,

@@ -19,12 +19,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.driver.gpu_hours import HourLimit
-from dovetail.engine.driver.live import LiveRun, check_executor
-from dovetail.engine.driver.prepare import check_policy
-from dovetail.engine.driver.priority import Priorities
+from dovetail.client.folder import Address, ServiceFolder
+from dovetail.driver.gpu_hours import HourLimit
+from dovetail.driver.live import LiveRun, check_executor
+from dovetail.driver.prepare import check_policy
+from dovetail.driver.priority import Priorities
 from dovetail.engine.journal.journal import JournalWriter
-from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.files.folders import home_folder
@@ -59,7 +59,6 @@ from dovetail.running.taking_up import beyond_ledger, by_submission, enter_adopt
 from dovetail.running.watchdog import Watchdog
 from dovetail.service.core import SLICE, Options, Service
 from dovetail.service.daemon import SystemdNotifier
-from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import MOST_BODY, Authentication, Sessions
 from dovetail.service.gpu_hours import HoursBook
 from dovetail.service.ground import Ground, why_ended_at_logout
@@ -75,6 +74,7 @@ from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
 from dovetail.service.webhook import job_subscription, notify_subscription
+from dovetail.simulation.request import rare_collections
 from dovetail.version import __version__
 
 _log = logging.getLogger(__name__)

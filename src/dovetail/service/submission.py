@@ -10,8 +10,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.driver.gpu_hours import HourLimit, excess_of
-from dovetail.engine.driver.prepare import Validator
+from dovetail.client.errors import Full
+from dovetail.client.folder import ServiceFolder
+from dovetail.driver.gpu_hours import HourLimit, excess_of
+from dovetail.driver.prepare import Validator
 from dovetail.engine.journal.checked import check_fields
 from dovetail.engine.journal.codec import encode_job, encode_json
 from dovetail.errors import InputError
@@ -32,8 +34,6 @@ from dovetail.model import (
 from dovetail.model.batch_options import overriding_words, script_options
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
-from dovetail.service.errors import Full
-from dovetail.service.folder import ServiceFolder
 from dovetail.service.forms import SubmitForm
 from dovetail.service.partitions import Partition, in_partition
 from dovetail.service.repeating import check_period

@@ -9,11 +9,11 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from dovetail.client.folder import ServiceFolder
 from dovetail.errors import InputError
 from dovetail.model import JobId
 from dovetail.process import terminal
 from dovetail.process.terminal import PIECE, SIZE, frame
-from dovetail.service.folder import ServiceFolder
 
 APP = "interactive"
 """The app of such jobs: how long a user types is no measure of the program."""

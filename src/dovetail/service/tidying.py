@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from dovetail.client.folder import ServiceFolder
 from dovetail.errors import HistoryError
 from dovetail.model import JobId, Seconds
 from dovetail.records import dataclass
 from dovetail.running.ledger import Ledger
 from dovetail.service.archive import Archive
-from dovetail.service.folder import ServiceFolder
 
 _log = logging.getLogger(__name__)
 DAY: Seconds = 86_400.0

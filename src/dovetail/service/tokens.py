@@ -11,12 +11,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from dovetail.client.folder import read_form
 from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.errors import InputError
 from dovetail.files.sentences import show_value
 from dovetail.files.writing import replace_file
 from dovetail.records import dataclass
-from dovetail.service.folder import read_form
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dovetail.engine.driver.prepare import Validator
+from dovetail.driver.prepare import Validator
 from dovetail.engine.journal.checked import check_fields
 from dovetail.errors import InputError
 from dovetail.files.sentences import show_value

@@ -13,13 +13,13 @@ from dataclasses import asdict, field
 from math import exp2, isfinite
 from pathlib import Path
 
-from dovetail.engine.driver.fair_shares import FairShares
+from dovetail.client.folder import read_form
+from dovetail.driver.fair_shares import FairShares
 from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.errors import InputError
 from dovetail.files.writing import replace_file
 from dovetail.model import Seconds
 from dovetail.records import dataclass
-from dovetail.service.folder import read_form
 
 HALF_LIFE: Seconds = 7 * 86400.0
 """Where shares are given and no half-life is."""

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Executor, RuntimeModel
@@ -38,6 +37,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, full, rigid, workload
 from dovetail.testing.invariants import check_schedule
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Planner, Policy, RuntimeModel
 from dovetail.model import (
@@ -26,6 +25,7 @@ from dovetail.model import (
 from dovetail.model.hostlist import compress_names
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.runtimes.registry import make_model
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import TrueTimesModel, rigid
 from dovetail.testing.invariants import check_schedule
 

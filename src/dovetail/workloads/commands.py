@@ -19,14 +19,14 @@ from dovetail.files.sentences import file_name, show_value
 from dovetail.files.streams import STDIN, standard_input
 from dovetail.model import TableTruth, Workload
 from dovetail.model.templates import DEVICE
+from dovetail.programs.identity import identify_command
+from dovetail.programs.shell_words import Piece, Quote, Unexpandable, Word, split_words
+from dovetail.programs.wrappers import ASSIGNMENT, word_set
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JobSpec, PartialSpec, laid_over
 from dovetail.workloads.dependencies import EntryJobs, resolve_dependencies
 from dovetail.workloads.grids import grid_combinations, parse_each
-from dovetail.workloads.identity import identify_command
 from dovetail.workloads.job_builder import INDEX, JobBuilder, depends_of
-from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split_words
-from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
 _EXPECTED = "a job file, a trace, or commands, one a line"
 _SHELL = re.compile(r"(?:\|\|?|&&?|;)$|[0-9]?>>?[^=]*$|<")

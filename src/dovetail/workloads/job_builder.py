@@ -45,12 +45,12 @@ from dovetail.model.templates import (
     placeholder_names,
     render_template,
 )
+from dovetail.programs.identity import identify_command, template_of, with_file_sizes
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JOB_OPTIONS, SPEC, JobSpec
 from dovetail.workloads.app_builder import KnownApp, env_of, needs_of, split_command
 from dovetail.workloads.array_indices import parse_array
 from dovetail.workloads.batch.patterns import fill_pattern
-from dovetail.workloads.identity import identify_command, template_of, with_file_sizes
 from dovetail.workloads.job_times import node_counts, nodes_asked, true_seconds
 
 COMMUNICATING = "communication"

@@ -22,8 +22,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dovetail import Client
+from dovetail.client.connection import open_connection
 from dovetail.errors import DovetailError
-from dovetail.service.client import open_connection
 
 log = logging.getLogger(__name__)
 LOOK = 5.0

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from dovetail.cli import options as opt
+from dovetail.client.connection import Connection, open_connection
+from dovetail.client.requests import request_context
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.streams import print_note
-from dovetail.service.client import Connection, open_connection
-from dovetail.service.requests import request_context
 from dovetail.version import __version__
 
 Rows = dict[str, Any]

@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 
 from submitit.core import core, job_environment, logger, utils
 
+from dovetail.client.connection import PATIENCE, Connection, open_connection
+from dovetail.client.requests import request_context
 from dovetail.errors import DovetailError
-from dovetail.service.client import PATIENCE, Connection, open_connection
-from dovetail.service.requests import request_context
 
 QUESTION = 20.0
 """Seconds of one question to the service for the end of a job."""

@@ -22,9 +22,9 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
 
+from dovetail.client.connection import PATIENCE, Connection, open_connection
+from dovetail.client.requests import request_context
 from dovetail.errors import DovetailError
-from dovetail.service.client import PATIENCE, Connection, open_connection
-from dovetail.service.requests import request_context
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings", "rule_features"]
 

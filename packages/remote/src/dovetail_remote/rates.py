@@ -27,7 +27,7 @@ from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import RemoteCosts, read_remote_costs
 
 if TYPE_CHECKING:
-    from dovetail.engine.simulation.request import NotModelled, SimulationRequest
+    from dovetail.simulation.request import NotModelled, SimulationRequest
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail import api
-from dovetail.engine.driver.prepare import prepare_workload
+from dovetail.driver.prepare import prepare_workload
 from dovetail.model import Cluster, Job, Truth, Workload
 from dovetail.model import remote_times as times
 from dovetail.plugins import load_policy, load_rates

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.engine.simulation.request import NotModelled, SimulationRequest, best_times
 from dovetail.model import (
     EMPTY,
     Allocation,
@@ -33,6 +32,7 @@ from dovetail.native import borrowing
 from dovetail.native.library import load_library
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.request import NotModelled, SimulationRequest, best_times
 from dovetail_remote.policies.mrq import Mrq
 from dovetail_remote.policies.rq import Rq
 

@@ -101,7 +101,7 @@ def script_form(
     output: bool = True,
 ) -> tuple[dict[str, Any], bool]:
     """A text with options as a submission; without ``output`` the service keeps what it writes."""
-    from dovetail.service.requests import request_context, request_of_parts
+    from dovetail.client.requests import request_context, request_of_parts
     from dovetail.workloads.batch.script import read_script
     from dovetail.workloads.batch.submitting import environment_of, script_part, umask_of
     from dovetail.workloads.batch.variables import Origin

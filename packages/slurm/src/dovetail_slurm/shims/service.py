@@ -1,7 +1,7 @@
 """The service, called with little: one request on its socket, without the library of a client.
 
 Importing Python's HTTP client takes as long as all else of a call. Where the service is not at a socket of
-this machine, or is just starting, `dovetail.service.client` sends the request.
+this machine, or is just starting, `dovetail.client.connection` sends the request.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Service:
         return folder if os.path.exists(f"{folder}/address.json") else ""
 
     def _open_client(self) -> Any:
+        from dovetail.client.connection import open_connection
         from dovetail.errors import DovetailError
-        from dovetail.service.client import open_connection
 
         try:
             return _Other(open_connection(self._place or None), self._command)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from heapq import heappop, heappush
 
+from dovetail.driver.prepare import prepare_workload
 from dovetail.engine.capacity.cores import CoreBook
 from dovetail.engine.capacity.free import FreeCapacity, Layout
-from dovetail.engine.driver.prepare import prepare_workload
-from dovetail.engine.simulation.request import best_times
 from dovetail.errors import InputError
 from dovetail.model import (
     Allocation,
@@ -29,6 +28,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.records import dataclass
+from dovetail.simulation.request import best_times
 from dovetail.spec.values import RECORDED
 
 

@@ -11,13 +11,11 @@ from math import inf
 
 from numpy.random import PCG64, Generator, SeedSequence
 
-from dovetail.engine.driver.driver import Driver
-from dovetail.engine.driver.fair_shares import FairShares
-from dovetail.engine.driver.multifactor import Multifactor
-from dovetail.engine.driver.preemption import SUSPENDED, Preemption
-from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.simulation.upsets import Upsets
-from dovetail.engine.simulation.work_left import WorkLeft
+from dovetail.driver.driver import Driver
+from dovetail.driver.fair_shares import FairShares
+from dovetail.driver.multifactor import Multifactor
+from dovetail.driver.preemption import SUSPENDED, Preemption
+from dovetail.driver.priority import Priorities
 from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import Planner, Policy, traits_of
 from dovetail.model import (
@@ -33,6 +31,8 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import LoadedPolicy
+from dovetail.simulation.upsets import Upsets
+from dovetail.simulation.work_left import WorkLeft
 
 MOST_PREEMPTIONS = 1_000_000
 """So often a job is preempted at most where no failures limit its restarts."""

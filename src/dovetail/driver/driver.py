@@ -11,8 +11,8 @@
                           └─ journal      what happened, what was predicted, what was decided
 
 The driver knows no clock and does nothing by itself: its callers name the next instant and carry out
-its orders, in virtual time (`dovetail.engine.simulation.simulate`) or on real machines
-(`dovetail.engine.driver.live`).
+its orders, in virtual time (`dovetail.simulation.simulate`) or on real machines
+(`dovetail.driver.live`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import Literal, Protocol
 
-from dovetail.engine.capacity.device_sizing import held_of, with_devices_alone
-from dovetail.engine.capacity.free import Placement
-from dovetail.engine.capacity.sizing import Sizes
-from dovetail.engine.driver.admission import Admission
-from dovetail.engine.driver.companions import CompanyBook
-from dovetail.engine.driver.gpu_hours import GpuHours
-from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
-from dovetail.engine.driver.multifactor import Multifactor
-from dovetail.engine.driver.orders import (
+from dovetail.driver.admission import Admission
+from dovetail.driver.companions import CompanyBook
+from dovetail.driver.gpu_hours import GpuHours
+from dovetail.driver.moments import Deadlines, MeasuredMoments
+from dovetail.driver.multifactor import Multifactor
+from dovetail.driver.orders import (
     AskStart,
     HandOver,
     Move,
@@ -44,13 +41,16 @@ from dovetail.engine.driver.orders import (
     UnrecordedOrders,
     Withdraw,
 )
-from dovetail.engine.driver.preemption import Preemption
-from dovetail.engine.driver.prefill import Prefill
-from dovetail.engine.driver.prepare import StrandedJobs
-from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.driver.reservations import Reservations
-from dovetail.engine.driver.runs import RunRecorder
-from dovetail.engine.driver.wishes import WISHES, Wish, Wishes, WishEvent, refusal_of, subject_of
+from dovetail.driver.preemption import Preemption
+from dovetail.driver.prefill import Prefill
+from dovetail.driver.prepare import StrandedJobs
+from dovetail.driver.priority import Priorities
+from dovetail.driver.reservations import Reservations
+from dovetail.driver.runs import RunRecorder
+from dovetail.driver.wishes import WISHES, Wish, Wishes, WishEvent, refusal_of, subject_of
+from dovetail.engine.capacity.device_sizing import held_of, with_devices_alone
+from dovetail.engine.capacity.free import Placement
+from dovetail.engine.capacity.sizing import Sizes
 from dovetail.engine.state.books import Bound
 from dovetail.engine.state.checkpoint import make_checkpoint
 from dovetail.engine.state.core import EVENTS, Engine

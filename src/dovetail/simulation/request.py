@@ -30,7 +30,7 @@ class SimulationOptions:
     ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
     without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
     each other after every instant, for tests. ``compiled``: the compiled stand-in takes the engine's
-    place where it models all that is wanted (`dovetail.engine.simulation.stand_in`), or never. ``clock`` has
+    place where it models all that is wanted (`dovetail.simulation.stand_in`), or never. ``clock`` has
     the CPU seconds of which the result notes its own; without one it notes none.
     """
 

@@ -23,11 +23,11 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, overload
 from urllib.parse import quote
 
+from dovetail.client.call import Untrusted, outcome_of, script_of
+from dovetail.client.connection import PATIENCE, Connection, open_connection
+from dovetail.client.requests import request_context
 from dovetail.errors import DovetailError, InputError
 from dovetail.records import dataclass
-from dovetail.service.call import Untrusted, outcome_of, script_of
-from dovetail.service.client import PATIENCE, Connection, open_connection
-from dovetail.service.requests import request_context
 from dovetail.spec.jobs import OF_PYTHON
 
 __all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Submitter", "Untrusted"]

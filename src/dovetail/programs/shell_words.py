@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
+from dovetail.programs.wrappers import ASSIGNMENT, word_set
 from dovetail.records import dataclass
-from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
 Quote = Literal["", "'", '"']
 Piece = tuple[str, Quote]

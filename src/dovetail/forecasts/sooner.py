@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from dovetail.engine.driver.prepare import Validator
+from dovetail.driver.prepare import Validator
 from dovetail.model import Choice, Cluster, Job, Rejected, Request
 from dovetail.model.batch_options import options_for, partition_of
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dovetail.driver.priority import is_ranked
 from dovetail.engine.capacity.free import Layout
-from dovetail.engine.driver.priority import is_ranked
 from dovetail.files.arrays import np
 from dovetail.kernels.starts import AMOUNTS, Nodes
 from dovetail.model import (

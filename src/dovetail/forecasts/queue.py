@@ -1,6 +1,6 @@
 """What becomes of the queue if every job takes as long as predicted: a simulation from where things stand.
 
-``python -m dovetail.service.foresight FOLDER`` is a process beside the service, so that neither waits for the
+``python -m dovetail.forecasts.queue FOLDER`` is a process beside the service, so that neither waits for the
 other. It reads one line of JSON a question and answers with one. It looks at the ledger itself, read-only.
 """
 
@@ -18,14 +18,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from dovetail.client.folder import ServiceFolder
+from dovetail.driver.admission import GPU_HOURS, HELD
+from dovetail.driver.priority import Priorities
 from dovetail.engine.capacity.occupancy import Occupancy
 from dovetail.engine.capacity.sizing import as_it_started
-from dovetail.engine.driver.admission import GPU_HOURS, HELD
-from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.journal.codec import decode_app, decode_job
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import DovetailError
+from dovetail.forecasts.guests import GuestQueue, fastest_choice, open_guest_queue
+from dovetail.forecasts.intervals import Span, StartIntervals
+from dovetail.forecasts.long_queue import LONG, ForeseenRun, Hold, IdlePlaces, roll_out_queue
+from dovetail.forecasts.sooner import other_requests
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RuntimeModel
 from dovetail.local.claims import Holder, units_of_cluster
@@ -62,14 +66,10 @@ from dovetail.running.neighbours import foreign_job, place_of
 from dovetail.runtimes.registry import make_model
 from dovetail.service.archive import Archive, KnownRows
 from dovetail.service.elsewhere import Elsewhere
-from dovetail.service.folder import ServiceFolder
 from dovetail.service.gpu_hours import HoursBook
-from dovetail.service.guests import GuestQueue, fastest_choice, open_guest_queue
-from dovetail.service.intervals import Span, StartIntervals
-from dovetail.service.long_queue import LONG, ForeseenRun, Hold, IdlePlaces, roll_out_queue
 from dovetail.service.reservations import ReservationBook
-from dovetail.service.sooner import other_requests
 from dovetail.service.usage import Usage
+from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.starts.comparing import starts_sooner
 
 MOST = 20_000

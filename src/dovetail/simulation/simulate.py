@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dovetail.engine.driver.prepare import check_depends, check_policy, prepare_workload
-from dovetail.engine.simulation.request import (
-    HasStandIn,
-    NotModelled,
-    SimulationOptions,
-    SimulationRequest,
-    rare_collections,
-)
-from dovetail.engine.simulation.stand_in import stand_in
+from dovetail.driver.prepare import check_depends, check_policy, prepare_workload
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     NO_CONDITIONS,
@@ -25,13 +17,21 @@ from dovetail.model import (
     Seconds,
     Workload,
 )
+from dovetail.simulation.request import (
+    HasStandIn,
+    NotModelled,
+    SimulationOptions,
+    SimulationRequest,
+    rare_collections,
+)
+from dovetail.simulation.stand_in import stand_in
 
 if TYPE_CHECKING:  # what the stand-in simulates waits for no driver
     from numpy.random import Generator
 
-    from dovetail.engine.driver.driver import JournalSink
-    from dovetail.engine.driver.gpu_hours import GpuHours
-    from dovetail.engine.driver.priority import Priorities
+    from dovetail.driver.driver import JournalSink
+    from dovetail.driver.gpu_hours import GpuHours
+    from dovetail.driver.priority import Priorities
     from dovetail.engine.state.progress import Expectations
 
 __all__ = ["SimulationOptions", "simulate"]
@@ -70,7 +70,7 @@ def simulate(
     ready = prepare_workload(workload, cluster, need_truth=True)
     operation = None
     if conditions:
-        from dovetail.engine.simulation.operation import Operation, chance_of, in_classes
+        from dovetail.simulation.operation import Operation, chance_of, in_classes
 
         ready = in_classes(ready, conditions)
         operation = Operation(conditions, ready, chance or chance_of(conditions))
@@ -88,7 +88,7 @@ def simulate(
             return found
         reason = found.reason
     loads = opts.clock() if opts.clock else 0.0
-    from dovetail.engine.simulation.virtual_time import VirtualTime
+    from dovetail.simulation.virtual_time import VirtualTime
 
     if opts.clock:
         began += opts.clock() - loads  # what is imported once is no part of a simulation

@@ -9,17 +9,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from dovetail.engine.driver.driver import Driver, DriverOptions, JournalSink
-from dovetail.engine.driver.gpu_hours import GpuHours
-from dovetail.engine.driver.orders import Move, Order, Stop
-from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
-from dovetail.engine.simulation.followers import Followers
-from dovetail.engine.simulation.operation import Operation
-from dovetail.engine.simulation.request import (
-    SimulationRequest,
-    best_times,
-)
+from dovetail.driver.driver import Driver, DriverOptions, JournalSink
+from dovetail.driver.gpu_hours import GpuHours
+from dovetail.driver.orders import Move, Order, Stop
+from dovetail.driver.priority import Priorities
 from dovetail.engine.state.progress import Progress, UnseenChanges
 from dovetail.interfaces import History, LearnsSharing, Policy
 from dovetail.model import (
@@ -39,6 +32,13 @@ from dovetail.model import (
 from dovetail.plugins import needs_priorities
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.sharing import RatedSharing
+from dovetail.simulation.ended import EndedColumns, TimesByPlace
+from dovetail.simulation.followers import Followers
+from dovetail.simulation.operation import Operation
+from dovetail.simulation.request import (
+    SimulationRequest,
+    best_times,
+)
 
 
 def _most_requeues(operation: Operation | None) -> int:

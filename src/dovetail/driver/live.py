@@ -13,8 +13,8 @@ from math import inf
 from signal import SIGKILL
 from typing import Literal, Protocol
 
-from dovetail.engine.driver.driver import Driver
-from dovetail.engine.driver.orders import AskStart, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.driver.driver import Driver
+from dovetail.driver.orders import AskStart, HandOver, Move, Order, Signal, Stop, Withdraw
 from dovetail.engine.state.core import Engine
 from dovetail.errors import ExecutorError, UnsupportedWorkload
 from dovetail.files.shortage import lack_of

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-from dovetail.engine.driver.gpu_hours import GpuHours
+from dovetail.driver.gpu_hours import GpuHours
 from dovetail.model import (
     Cancelled,
     Dependency,

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from dovetail.client.errors import Forbidden, Full, NotFound
+from dovetail.client.folder import Address, ServiceFolder
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.folders import home_folder
 from dovetail.files.little_memory import refuse_little_memory
 from dovetail.files.streams import print_note
 from dovetail.records import dataclass
-from dovetail.service.errors import Forbidden, Full, NotFound
-from dovetail.service.folder import Address, ServiceFolder
 from dovetail.version import API, API_HEADER
 
 STARTS_WITHIN = 60.0

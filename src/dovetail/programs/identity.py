@@ -17,10 +17,10 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import show_value
 from dovetail.files.units import number_of
 from dovetail.model.templates import DEVICE, escape_template
+from dovetail.programs.shell_words import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
+from dovetail.programs.wrappers import ASSIGNMENT, unwrap_command
 from dovetail.records import dataclass
 from dovetail.spec.values import MOST_INPUTS
-from dovetail.workloads.shell_words import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
-from dovetail.workloads.wrappers import ASSIGNMENT, unwrap_command
 
 SCRIPT_SUFFIXES = (
     *(".py", ".ipynb", ".sh", ".bash", ".zsh", ".r", ".jl", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua"),

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from dovetail.engine.capacity.cores import CoreBook
 from dovetail.engine.capacity.free import UNLIMITED, FreeCapacity, Layout, Share
-from dovetail.engine.simulation.request import NotModelled, SimulationOptions, SimulationRequest
 from dovetail.files.arrays import distinct
 from dovetail.model import (
     CPU,
@@ -46,6 +45,7 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.request import NotModelled, SimulationOptions, SimulationRequest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

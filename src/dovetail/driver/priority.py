@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby, islice
 
-from dovetail.engine.driver.fair_shares import FairShares
+from dovetail.driver.fair_shares import FairShares
 from dovetail.model import (
     Adopted,
     Cancelled,

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
-from dovetail.engine.simulation.request import SimulationOptions
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import (
     CPU,
@@ -26,6 +25,7 @@ from dovetail.model import (
 from dovetail.model.masks import runs_of_many
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.simulation.request import SimulationOptions
 
 MASKS = 1 << 18
 """Bytes of sets of nodes that are kept until their runs are found, together."""

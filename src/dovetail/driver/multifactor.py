@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from dovetail.engine.driver.fair_shares import FairShares
+from dovetail.driver.fair_shares import FairShares
 from dovetail.engine.state.books import Books
 from dovetail.model import (
     WHOLE_POOL,

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 from dovetail.errors import InputError
 from dovetail.files.arrays import Bools, Floats, np
 from dovetail.files.writing import replace_file
+from dovetail.forecasts.guests import GuestSight
+from dovetail.forecasts.long_queue import ForeseenRun, Hold, idle_nodes, need_of, partition_bits
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, JobId, Reserved, Seconds
 from dovetail.running.ledger import Entry
 from dovetail.service.archive import Archive
-from dovetail.service.guests import GuestSight
-from dovetail.service.long_queue import ForeseenRun, Hold, idle_nodes, need_of, partition_bits
 from dovetail.starts.calibration import (
     CONFIDENCE,
     LEAST_SPREAD,

@@ -1,0 +1,1 @@
+"""How programs talk to a service: where it is, HTTP on its socket, jobs as futures."""

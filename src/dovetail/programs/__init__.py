@@ -1,0 +1,1 @@
+"""Which program a command runs, beneath interpreters, wrappers and shell words."""
