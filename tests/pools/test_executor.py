@@ -75,6 +75,9 @@ def test_submit(two: dovetail.Executor) -> None:
     assert two.submit(dict, fn=1, self=2, name="x").result(LONG) == {"fn": 1, "self": 2, "name": "x"}
     assert two.submit(partial(pow, 2), 3).result(LONG) == 8
     assert two.submit([3, 1, 2].index, 2).result(LONG) == 2
+    assert two.submit(eval, "__import__('sys').argv").result(LONG) == sys.argv
+    error = ef.end_of(two.submit(3))  # type: ignore[call-overload]
+    assert (type(error), str(error)) == (TypeError, "found 3, expected a function")
 
 
 def test_map(two: dovetail.Executor) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import sys
 import traceback
 import types
 from collections import OrderedDict
@@ -121,6 +122,8 @@ def _are_same_parts(before: list[Any], now: list[Any]) -> bool:
 
 
 def _ship_kinds(function: Callable[..., Any], kinds: Sequence[str], *, fixed: bool) -> Shipped:
+    if not callable(function):
+        raise TypeError(f"found {function!r}, expected a function")
     given = as_function(function)
     pickles: dict[str, bytes] = {}
     for kind in kinds:
@@ -201,18 +204,21 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
 class Runner(Reference):
     """`run_call`, after the initializer of its executor has been run in the worker.
 
-    The worker has the executor's key of `multiprocessing`, so that calls may use what a manager there shares.
+    The worker has the executor's key of `multiprocessing`, so that calls may use what a manager there shares,
+    and the words of its command line, which programs read wherever they are.
     """
 
     def __init__(self, initializer: Callable[..., Any] | None, initargs: Sequence[Any]) -> None:
         super().__init__(__name__, "run_call", CPU)
         self.initializer = None if initializer is None else ship_implementation(as_function(initializer), CPU)
         self.key = bytes(current_process().authkey)
+        self.argv = list(sys.argv)
         self.initargs = cloudpickle.dumps(tuple(initargs), protocol=5)
 
     def load(self) -> Callable[..., Any]:
         """Run the initializer. Raises what it raises."""
         current_process().authkey = self.key
+        sys.argv[:] = self.argv
         if self.initializer is not None:
             load_function(self.initializer)(*pickle.loads(self.initargs))
         return run_call

@@ -40,7 +40,7 @@ SHORT = 0.002
 """Calls that take less, in seconds, travel several at once, and wait at a worker for those before them."""
 AT_ONCE = 0.004
 """Seconds that calls take which travel together."""
-MOST_AT_ONCE, MOST_BYTES = 256, 1 << 20
+MOST_AT_ONCE, MOST_BYTES = 16, 1 << 20
 """Calls, and bytes of their arguments, which travel together; a worker reports which one of so many runs."""
 LOOK_AHEAD = 64
 """Calls, from the first that waits, among which a worker finds one of its kind."""

@@ -5,12 +5,13 @@
 
 Options are those of `dovetail.Executor`. Without ``service`` or ``local=False`` its workers are processes of
 this machine. Two programs with this backend never use the same cores; a Parallel within a worker uses threads
-on that worker's cores, as joblib's own backends do. Arrays of 8 KiB and more lie in shared memory.
+on that worker's cores, as joblib's own backends do. Arrays travel as with them: see `joblib_arrays`.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,9 +20,11 @@ from typing import Any
 
 from joblib import register_parallel_backend
 from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, SequentialBackend
+from joblib.externals.loky import process_executor
 from joblib.parallel import ParallelBackendBase
 
 from dovetail import Executor
+from dovetail_integrations.joblib_arrays import SharedArrays
 
 __all__ = ["DovetailBackend"]
 
@@ -64,6 +67,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         self._options = dict(options)
         self._options.setdefault("local", self._options.get("service") is None)
         self._executor: Executor | None = None
+        self._arrays: SharedArrays | None = None
         self._futures: set[Future[Any]] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -79,8 +83,8 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         )
         if within and n_jobs not in (None, 1):
             warnings.warn(
-                "Dovetail's workers are not there for parallel loops below threads or within "
-                "multiprocessing, setting n_jobs=1",
+                "Dovetail-backed parallel loops cannot be called below threads or within multiprocessing, "
+                "setting n_jobs=1",
                 stacklevel=3,
             )
         if n_jobs is None or within:
@@ -101,17 +105,30 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             threads = dict.fromkeys(self.MAX_NUM_THREADS_VARS, str(self.inner_max_num_threads))
             options["env"] = {**threads, **(options.get("env") or {})}
         self._executor = _shared_executor(options)
+        self._arrays = SharedArrays(more.get("max_nbytes"), more.get("mmap_mode"), more.get("temp_folder"))
         self.parallel = parallel
         return count
+
+    def start_call(self) -> None:
+        """A `Parallel` that is called again writes its arrays again: their values may have changed."""
+        if self._arrays is not None:
+            self._arrays.forget_arrays()
 
     def submit(
         self, func: Callable[[], Any], callback: Callable[[Future[Any]], Any] | None = None
     ) -> Future[Any]:
         """Have a batch of calls made."""
         assert self._executor is not None
-        future = self._executor.submit(_call_batch, func)
+        assert self._arrays is not None
+        future = self._executor.submit(_call_batch, self._arrays.pickle_batch(func))
         self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
+
+        def end_batch(future: Future[Any], batch: Any = func) -> None:
+            # Until now the batch held its arrays, and those their files.
+            del batch
+            self._futures.discard(future)
+
+        future.add_done_callback(end_batch)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -128,19 +145,24 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             stopped = [future.cancel() or future.done() for future in list(self._futures)]
             if not all(stopped):
                 _forget_executor(self._executor)
-            self._executor = None
+            self.terminate()
         if ensure_ready:
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
     def terminate(self) -> None:
         """The workers stay for the next `Parallel`; idle ones give their cores back by themselves."""
         self._executor = None
+        if self._arrays is not None:
+            self._arrays.close()
+            self._arrays = None
         self.reset_batch_stats()
 
 
-def _call_batch(batch: Callable[[], Any]) -> Any:
-    """Make the calls of a batch, which is an argument, so that its arrays lie in shared memory."""
-    return batch()
+def _call_batch(text: bytes) -> Any:
+    """Make the calls of a batch, as it was pickled."""
+    # joblib's backends of processes make calls within a worker of this depth one after the other.
+    process_executor._CURRENT_DEPTH = max(1, process_executor._CURRENT_DEPTH)
+    return pickle.loads(text)()
 
 
 def _made_again(
