@@ -160,6 +160,15 @@ def test_the_largest_peak_reserves_while_laws_would_have_wasted_more() -> None:
     )
 
 
+def test_where_a_request_is_known_laws_of_few_runs_add_nothing_to_the_largest_peak() -> None:
+    """A kill leads back to the request then; without one it takes a whole node, and the laws stand."""
+    learned = model(a_run(2 * GB))
+    without = learned.choose_reservation(asked(), request=16 * GB, machine=64 * GB)
+    found = learned.choose_reservation(asked(), request=16 * GB, machine=64 * GB, requested=16 * GB)
+    assert found.amount == int(LIKE_LARGEST * 2 * GB) < without.amount
+    assert found.basis == "1.1 x the largest peak: too few runs to trust laws"
+
+
 def test_no_amount_however_odd_the_runs_is_infinite() -> None:
     runs = [a_run(p, n) for p, n in ((1, 1e-9), (1e15, 1e300), (1, 1e-300), (2, 5.0), (1, 7.0), (3, 9.0))]
     found = model(*runs).choose_reservation(asked(1e308), request=GB, machine=GB)

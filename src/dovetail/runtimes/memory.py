@@ -7,7 +7,10 @@ that of all processes of a job on a node.
 Laws can be wrong about a program, and nothing in the runs that made them shows it. So the model keeps an
 account: for the newest runs it works out what the laws would have reserved by the runs before each, and what
 that would have wasted, beside a plain rule that knows nothing: 1.1 times the largest peak so far. Whichever
-would have wasted least reserves: the laws, that rule, or the less of both amounts.
+would have wasted least reserves: the laws (if clearly less), that rule, or the less of both amounts. With
+fewer than two such runs nothing shows that laws are better: where a person's request is known, to which a
+kill leads, the less of both amounts is reserved. Where none is, a kill takes a whole node, and the laws stand
+with all that they add for having seen little.
 """
 
 from __future__ import annotations
@@ -33,8 +36,12 @@ ACCOUNT = 32
 """Newest runs of the account …"""
 BEFORE = MOST_PEAKS - ACCOUNT
 """… and runs before each that it is reserved for by."""
-FEWEST_ACCOUNTED = 3
+FEWEST_ACCOUNTED = 2
 """Runs below which the account decides nothing."""
+LAWS, LESS_OF_BOTH = 0, 1
+"""Places among `_Amounts.rules`: of what reserves then; the second where a person's request is known."""
+HANDICAP = np.array([1.1, 1.05, 1.0])
+"""What each rule has wasted counts so many times: laws are left unless they are clearly cheaper."""
 SEVERAL = 3.0
 """Where a person's request is known, a second try gets so many times what was too little, or seen."""
 PRODUCT = "all sizes"
@@ -146,11 +153,13 @@ class MemoryModel(HistoryModel):
         law, amounts = _amounts_by(found, bounds)
         peak = _law_prediction(law)
         # Who wants fewer kills than usual gets what the laws need for that, whatever it costs.
+        unaccounted = LAWS if requested is None or risk < KILL_RISK else LESS_OF_BOTH
         best = self._cheapest_rule(query, runs, bounds) if risk >= KILL_RISK else None
-        amount = amounts.rules[best or 0]
+        amount = amounts.rules[unaccounted if best is None else best]
         basis = peak.basis
-        if best and amount != amounts.laws:
-            basis = f"{LIKE_LARGEST:g} x the largest peak: laws have wasted more"
+        if amount != amounts.laws:
+            why = "too few runs to trust laws" if best is None else "laws have wasted more"
+            basis = f"{LIKE_LARGEST:g} x the largest peak: {why}"
         return Reservation(int(amount), law.chance_above(amount), peak, basis)
 
     def _cheapest_rule(self, query: Query, runs: Sequence[Run], bounds: _Bounds) -> int | None:
@@ -180,7 +189,7 @@ class MemoryModel(HistoryModel):
             peak, seconds = self._measure(run) or 0.0, max(run.seconds, 1e-3)
             wasted += [seconds * _waste_of(held, peak, bounds, largest) for held in step[1].rules]
         self._steps[key] = known
-        best = int(np.argmin(wasted)) if len(known) >= FEWEST_ACCOUNTED else None
+        best = int(np.argmin(HANDICAP * wasted)) if len(known) >= FEWEST_ACCOUNTED else None
         self._accounts[key] = stamp, best
         return best
 
