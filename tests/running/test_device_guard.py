@@ -17,6 +17,7 @@ from fake_executor import FakeExecutor
 from gpu_box import GB, GpuBox
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from dovetail.driver.driver import Driver, DriverOptions
 from dovetail.driver.live import LiveRun
@@ -119,6 +120,21 @@ def test_a_driver_that_hangs_costs_a_sentence(tmp_path: Path, monkeypatch: pytes
     watch.close()
 
 
+def test_a_driver_that_always_answers_late_is_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer takes longer than the caller waits: what it says of then is what is known."""
+    box = GpuBox(tmp_path)
+    box.add(16 * GB)
+    watch = watch_of(box, monkeypatch)
+    assert watch.take_snapshot(30.0) is not None
+    (tmp_path / "slow").write_text("150")
+    assert watch.take_snapshot(0.0) is None
+    seen = until(lambda: watch.take_snapshot(0.01), "no answer is heeded")
+    assert seen is not None
+    assert seen.took >= 0.15
+    assert seen.devices[0].memory == 16 * GB
+    watch.close()
+
+
 def test_a_lost_gpu_and_an_error_of_the_driver_are_faults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +218,8 @@ def queue_of(
 
 async def drive(
     cluster: Cluster, world: Strangers, mode: Neighbourhood, policy: str, drawn: Sequence[Any], folder: str
-) -> None:
+) -> list[str]:
+    """What was told."""
     jobs, truth = queue_of(drawn, cluster)
     history = MemoryHistory()
     loop = asyncio.get_running_loop()
@@ -260,6 +277,7 @@ async def drive(
     finally:
         claims.close()
     assert all(driver.engine.records[job.id].state is State.COMPLETED for job in jobs), "nobody starves"
+    return told
 
 
 stays = st.lists(
@@ -295,6 +313,45 @@ def test_strangers_come_and_go(
     world = Strangers(cluster, strangers, [(d, low, low + length) for d, low, length in lost])
     with TemporaryDirectory() as folder:
         run_virtual(drive(cluster, world, mode, policy, drawn, folder))
+
+
+@dataclass
+class Silent(Strangers):
+    """A driver that gives no answer from one moment to another, and reports an Xid of device 0 at one."""
+
+    silence: tuple[float, float] = (inf, inf)
+    error_at: float = inf
+
+    def take_snapshot(self, patience: float = 0.0) -> Snapshot | None:  # type: ignore[override]
+        now = asyncio.get_running_loop().time()
+        if self.silence[0] <= now < self.silence[1]:
+            return None
+        seen = super().take_snapshot(patience)
+        if now < self.error_at:
+            return seen
+        self.error_at = inf  # an event is reported once
+        fault = "the driver reports error Xid 79"
+        return replace(seen, devices=[replace(seen.devices[0], fault=fault), *seen.devices[1:]])
+
+
+def test_nothing_starts_on_what_was_seen_long_ago() -> None:
+    """The driver is silent when the second job comes: a stranger of whom it says nothing is there by then."""
+    cluster = one_box(["T4"])
+    world = Silent(cluster, [(0, 2.0, 30.0, 4)], [], silence=(2.0, 12.0))
+    with TemporaryDirectory() as folder:
+        run_virtual(drive(cluster, world, "avoid", "fcfs", [(1.0, 0, 0.5, 0.0), (1.0, 0, 0.5, 9.0)], folder))
+    assert max(world.looks) >= 30.0
+
+
+def test_an_error_that_is_reported_while_no_job_waits_suspends_the_device() -> None:
+    """One job runs on device 1 when device 0 fails; one that comes 20 s later does not start there."""
+    cluster = one_box(["T4", "T4"])
+    world = Silent(cluster, [(0, 0.0, 2.0, 4)], [], error_at=4.0)
+    with TemporaryDirectory() as folder:
+        told = run_virtual(
+            drive(cluster, world, "avoid", "fcfs", [(1.0, 0, 30.0, 0.0), (1.0, 0, 1.0, 24.0)], folder)
+        )
+    assert any("gpu0 suspended for 60 s: the driver reports error Xid 79" in words for words in told), told
 
 
 def test_nothing_more_starts_beside_a_stranger_on_a_device_of_unknown_memory() -> None:

@@ -7,6 +7,7 @@
  * processes/PID.N: "UUID BYTES UTILISATION" of a process that lives, written by itself
  * topology: "near INDEX HEXMASK" (cores), "link INDEX INDEX nvlink|switch", one a line
  * hang: while it exists, every question hangs
+ * slow: milliseconds that each question for a device's memory takes
  * xid: "INDEX NUMBER", told once as an event
  * failing: "FUNCTION STATUS" of functions that fail, one a line (13: the library has no such function)
  * on_parent: while it exists, processes on MIG instances are listed with their GPU alone
@@ -145,8 +146,16 @@ Status nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { FAILS;
 }
 Status nvmlDeviceGetName(void *handle, char *text, unsigned size) { FAILS; CARD(handle); snprintf(text, size, "%s", card->name); return SUCCESS; }
 Status nvmlDeviceGetUUID(void *handle, char *text, unsigned size) { FAILS; CARD(handle); snprintf(text, size, "%s", card->uuid); return SUCCESS; }
+static void be_slow(void) {
+    if (still()) return;
+    FILE *file = fopen(path_of("slow"), "r");
+    int milliseconds = 0;
+    if (file && fscanf(file, "%d", &milliseconds) == 1) usleep((useconds_t)milliseconds * 1000);
+    if (file) fclose(file);
+}
 Status nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) { FAILS;
     CARD(handle);
+    be_slow();
     memory->total = card->memory;
     memory->used = used_of(card);
     memory->free = memory->total > memory->used ? memory->total - memory->used : 0;

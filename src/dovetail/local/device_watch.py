@@ -60,10 +60,14 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All devices of a maker at one moment, which is in seconds of the machine's monotonic clock."""
+    """All devices of a maker at one moment, which is in seconds of the machine's monotonic clock.
+
+    ``took`` is for how many seconds the driver read their state.
+    """
 
     at: float
     devices: Sequence[DeviceState] = field(default_factory=tuple)
+    took: float = 0.0
 
     def device(self, name: str) -> DeviceState | None:
         """The device of this name: (the start of) its UUID, or its number."""
@@ -92,29 +96,38 @@ class DeviceWatch:
         self._start_process(time.monotonic())
 
     def take_snapshot(self, patience: float = PATIENCE) -> Snapshot | None:
-        """The devices as they are now; ``None`` where the driver does not answer in time."""
+        """The devices as they are now; ``None`` where the driver does not answer in time.
+
+        Where only the answer to the question before comes in time, the devices as they were then.
+        """
         now = time.monotonic()
         process = self._process or self._start_process(now)
         if process is None:
             return None
-        # What comes now would be an answer of before.
+        late: Snapshot | None = None
         if self._queried is not None:
-            if not self._read_line(process, patience):
+            answer = self._read_line(process, patience)
+            if not answer:
                 self._handle_silence(process, time.monotonic())
                 return None
+            # A driver may need longer for each answer than the caller waits: then there are only late ones.
+            late = self._parse_snapshot(process, answer, self._queried)
+            if late is None:
+                return None
             self._queried = None
+            patience = max(0.0, patience - (time.monotonic() - now))
         try:
             assert process.stdin is not None
             process.stdin.write(b"\n")
             process.stdin.flush()
         except OSError:
             self._handle_exit(process)
-            return None
-        self._queried = now
+            return late
+        self._queried = now = time.monotonic()
         answer = self._read_line(process, patience)
         if not answer:
             self._handle_silence(process, time.monotonic())
-            return None
+            return late
         self._queried = None
         return self._parse_snapshot(process, answer, now)
 
@@ -165,7 +178,9 @@ class DeviceWatch:
 
     def _parse_snapshot(self, process: subprocess.Popen[bytes], answer: bytes, at: float) -> Snapshot | None:
         try:
-            devices = tuple(_state_of(one) for one in json.loads(answer)["devices"])
+            said = json.loads(answer)
+            devices = tuple(_state_of(one) for one in said["devices"])
+            took = float(said["took"])
         except (ValueError, KeyError, TypeError):
             process.kill()
             self._handle_exit(process)
@@ -173,7 +188,7 @@ class DeviceWatch:
         if self.trouble:
             _log.warning("the %s driver answers again", self._maker)
             self.trouble = ""
-        return Snapshot(at, devices)
+        return Snapshot(at, devices, took)
 
     def _log_trouble(self, trouble: str) -> None:
         # The sentence stays as it is, however long it lasts.

@@ -48,6 +48,9 @@ Place = tuple[int, str]
 """A node's number, and the name of one of its devices."""
 FRESH: Seconds = 0.2
 """What was seen so long ago is looked at again before a job starts on a device."""
+STALE: Seconds = 2.0
+"""Nothing starts on what was seen longer ago than this, and twice what the driver took for it: while it reads
+the next state, the one before is the newest that there is."""
 FIRST_LOOK: Seconds = 5.0
 """A driver may take so long to answer for the first time."""
 SAMPLES = ((10.0, 0.5), (60.0, 1.0), (inf, 2.0))
@@ -177,7 +180,7 @@ class DeviceGuard:
             # Short jobs need looks close together, or their peak is missed; long ones do not.
             pause = next(pause for below, pause in SAMPLES if age < below)
             if self._older_than(pause - 0.01):
-                self._query_drivers()
+                self._query_drivers(now)
                 self._measure_jobs(held)
                 self._tell_of_idle(held)
             self.due = now + pause
@@ -251,7 +254,7 @@ class DeviceGuard:
             if maker not in self._never
         )
 
-    def _query_drivers(self) -> None:
+    def _query_drivers(self, now: Seconds) -> None:
         """Query every driver for the state of its devices."""
         for maker, watch in self.watches.items():
             if maker in self._never:
@@ -260,12 +263,28 @@ class DeviceGuard:
             # A driver may load for seconds at first; later an instant of the run must not wait for it.
             found = watch.take_snapshot(FIRST_LOOK) if first and not watch.trouble else watch.take_snapshot()
             if found is not None:
-                self._seen[maker] = found
+                self._seen[maker] = found = self._note_events(maker, found, now)
                 self._note_owners(found)
                 self._note_hidden(maker, found)
             elif first and not watch.alive:
                 # Its library cannot be used here: nothing is known of its devices.
                 self._never.add(maker)
+
+    def _note_events(self, maker: str, seen: Snapshot, now: Seconds) -> Snapshot:
+        """Suspend devices of which the driver reports an Xid; what it reports besides.
+
+        An Xid is an event, which the driver reports once, perhaps while nothing waits for the device.
+        """
+        events: set[int] = set()
+        for place, device in self.devices.items():
+            state = seen.device(device.name) if device.maker == maker else None
+            if state is not None and "Xid" in state.fault:
+                self._failing.note_fault(place, state.fault, now)
+                events.add(id(state))
+        if not events:
+            return seen
+        calm = [replace(one, fault="") if id(one) in events else one for one in seen.devices]
+        return replace(seen, devices=calm)
 
     def _seen_state(self, device: WatchedDevice) -> DeviceState | None:
         seen = self._seen.get(device.maker)
@@ -377,37 +396,32 @@ class DeviceGuard:
     def device_bars(self, driver: Driver, now: Seconds) -> dict[Place, Bar]:
         """On which devices jobs may not start now, or with less memory, and why."""
         held = self._jobs_by_device(driver)
-        if self._older_than(FRESH) and (held or not self._seen or _wants_devices(driver)):
+        look = self._older_than(FRESH) and (held or not self._seen or _wants_devices(driver))
+        if look:
             # A job starts on what is seen now: a stranger may have come since the last look.
-            self._query_drivers()
+            self._query_drivers(now)
             self._measure_jobs(held)
         found = {place: Bar(why) for place, (why, _) in self._failing.suspended_devices(now).items()}
         for place, device in self.devices.items():
             if place not in found:
-                bar = self._device_bar(device, now)
+                bar = self._device_bar(device, bool(look))
                 if bar is not None:
                     found[place] = bar
         return found
 
-    def _device_bar(self, device: WatchedDevice, now: Seconds) -> Bar | None:
+    def _device_bar(self, device: WatchedDevice, looked: bool) -> Bar | None:
+        """Why jobs may not start there; ``looked``: its driver was queried, with an answer or without."""
         if device.maker in self._never:
             return None
         watch, state = self.watches[device.maker], self._seen_state(device)
         if watch.trouble:
             return Bar(f"suspended: {watch.trouble}")
-        if device.maker not in self._seen:
+        seen = self._seen.get(device.maker)
+        if seen is None or (looked and self.clock() - seen.at > STALE + 2 * seen.took):
             return Bar(f"suspended until the {device.maker} driver answers")
         if state is None:
             # A device that the driver does not list: nothing is known of it.
             return None
-        # An Xid is an event: it is noted once, and the device is suspended from then on by our own record.
-        if "Xid" in state.fault:
-            self._failing.note_fault(device.place, state.fault, now)
-            seen = self._seen[device.maker]
-            self._seen[device.maker] = replace(
-                seen, devices=[replace(one, fault="") if one is state else one for one in seen.devices]
-            )
-            return Bar(self._failing.suspended_devices(now)[device.place][0])
         if state.fault:
             return Bar(f"suspended: {state.fault}")
         if self.mode == "ignore":

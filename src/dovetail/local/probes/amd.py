@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,14 @@ def number_in(path: Path) -> int | None:
 def watch() -> None:
     """Answer every line of standard input until it ends."""
     for _ in sys.stdin:
+        began = time.monotonic()
         devices = probe()["devices"]
         for device in devices:
             if "unusable" in device:
                 device["fault"] = device.pop("unusable")
             device["memory_used"] = device["memory_used"] or 0
             del device["model"], device["driver"]
-        print(json.dumps({"devices": devices}), flush=True)
+        print(json.dumps({"devices": devices, "took": time.monotonic() - began}), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -384,7 +385,9 @@ def watch() -> None:
 
     watcher = Watcher(pynvml)
     for _ in sys.stdin:
-        print(json.dumps({"devices": watcher.read_states()}), flush=True)
+        began = time.monotonic()
+        states = watcher.read_states()
+        print(json.dumps({"devices": states, "took": time.monotonic() - began}), flush=True)
 
 
 if __name__ == "__main__":
