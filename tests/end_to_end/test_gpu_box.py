@@ -257,6 +257,26 @@ def test_the_memory_of_neighbours_is_left_out(
     assert most_at_once(jobs) == 2
 
 
+def test_a_job_whose_memory_a_stranger_takes_is_tried_elsewhere(
+    dovetail: Command, box: GpuBox, tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    """They come between the look at the device and the job's allocation: no device is too small for it."""
+    first, second = box.add(16 * GIB, "Tesla T4"), box.add(16 * GIB, "Tesla T4")
+    script = tmp_path / "job.sh"
+    comes = f"process\\t{first}\\t{stranger.pid}\\t{10 * GIB}\\t50\\n"
+    script.write_text(
+        f"[ -e came ] || printf '{comes}' >> {box.folder / 'box'}\ntouch came\n"
+        f"exec {' '.join([*write_user(tmp_path), str(8 * GIB), '0'])}\n"
+    )
+    process = dovetail("run", "--on", "gpu", "--history", "history.db", "--json", "--", "sh", str(script))
+    (job,) = load(process)["jobs"]
+    assert (job["state"], job["devices"]) == ("COMPLETED", ["localhost/gpu1"]), process.stderr
+    assert Path(job["stdout"]).read_text().split() == ["on", second]
+    assert dovetail("history", "export", "runs.jsonl", "--history", "history.db").returncode == 0
+    (lack, _) = map(json.loads, (tmp_path / "runs.jsonl").read_text().splitlines())
+    assert (lack["state"], lack["gpu_memory"]) == ("OUT_OF_MEMORY", 6 * GIB), "it had what they left"
+
+
 def test_neighbours_may_be_ignored(
     dovetail: Command, box: GpuBox, tmp_path: Path, stranger: subprocess.Popen[bytes]
 ) -> None:

@@ -90,6 +90,18 @@ def test_after_a_kill_it_asks_for_more(asks: Job, device: int, expected: Sequenc
     assert found.gpu_kills == 1
 
 
+@pytest.mark.parametrize("asks", [job(), job(gpu_memory=6 * GIB)])
+def test_what_strangers_took_is_no_lack_of_the_device(asks: Job) -> None:
+    """On the largest device: without them it may be enough; where they left what was given, it was not."""
+    found = Sizes(None).after_device_kill(on(asks, 1), BOX, 4 * GIB)
+    assert isinstance(found, Sized)
+    assert list(found.gpu) == [sizes_of(choice.request) for choice in asks.choices]
+    assert found.gpu_kills == 1
+    assert Sizes(None).after_device_kill(on(asks, 1), BOX, 40 * GIB) == Sizes(None).after_device_kill(
+        on(asks, 1), BOX
+    )
+
+
 @pytest.mark.parametrize(
     ("asks", "device", "why"),
     [

@@ -33,6 +33,7 @@ from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
 from dovetail.simulation.simulate import SimulationOptions, simulate
 from dovetail.testing.builders import full, workload
+from dovetail.testing.examples import one_node
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
 
@@ -375,3 +376,22 @@ def test_the_planner_has_a_plan_however_little_time_it_is_given() -> None:
     assert status == "feasible"
     assert bound <= max(load) * (1 + 1e-9)
     assert max(load) <= 1.05 * bound
+
+
+def placed_at(text: str) -> dict[str, tuple[float, float]]:
+    """Start and end of each job, of what `one_node` prints."""
+    found = (part.split() for part in text.split(", "))
+    return {words[0]: (float(words[-3]), float(words[-1])) for words in found}
+
+
+def test_the_first_to_end_does_not_draw_all_that_waits() -> None:
+    """Three devices of a class: when the first run has ended, the other two are known to end soon as well."""
+    jobs = [("a", {"gpu": 1.0 + n / 100}) for n in range(12)]
+    found = placed_at(str(one_node(History(), "1x1cpu+3gpu", jobs, model="mean")))
+    assert max(end for _, end in found.values()) < 4.5  # 10.63 one after the other
+
+
+def test_a_device_that_is_free_comes_before_one_whose_job_runs_longer_than_predicted() -> None:
+    jobs = [("a", {"gpu": 1.0})] * 2 + [("a", {"gpu": 10.0}, 10.0), ("a", {"gpu": 1.0}, 15.0)]
+    found = placed_at(str(one_node(History(), "1x1cpu+2gpu", jobs, model="mean")))
+    assert found["a-4"] == (15.0, 16.0)

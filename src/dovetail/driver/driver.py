@@ -1062,7 +1062,7 @@ class Driver:
         peak = 0 if event.usage is None else event.usage.peak_memory or 0
         requested = event.job in self._to_requeue or event.job in self.engine.preempted
         if event.on_device:
-            sized = self.sizes.after_device_kill(record, self.engine.cluster)
+            sized = self.sizes.after_device_kill(record, self.engine.cluster, event.available)
         else:
             sized = self.sizes.after_kill(record, peak, self.engine.cluster)
         unwanted = event.job in self._unwanted
@@ -1081,6 +1081,8 @@ class Driver:
     def _with_device_memory(self, event: Ended) -> Ended:
         """An end for want of a device's memory, with what was too little: what the job was given of it."""
         held = held_of(self.engine.records[event.job], self.engine.cluster)
+        if held is not None and event.available is not None:
+            held = min(held, event.available)
         usage = event.usage or Usage()
         # The device's whole share was too little, whatever the last sample of its use has seen.
         if held is None or (usage.gpu_memory or 0) >= held:

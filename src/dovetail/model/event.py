@@ -146,7 +146,8 @@ class Ended:
     ``started_at`` and ``ended_at`` are seconds since the epoch, where the backend has measured them
     nearer to the process than a later reader. ``attempt`` is which start of the job ended
     (``None``: the present one). ``ran``: its command was executed, as far as is known. ``on_device``: it was
-    a device whose memory was too little, where the state is OUT_OF_MEMORY.
+    a device whose memory was too little, where the state is OUT_OF_MEMORY; ``available`` is how much of it
+    processes that are not ours left then (``None``: there were none, as far as is known).
     """
 
     job: JobId
@@ -160,6 +161,7 @@ class Ended:
     attempt: int | None = None
     ran: bool = True
     on_device: bool = False
+    available: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,14 @@ def has_been_tried(backlog: Backlog, job: Job, place: UnitChoice) -> bool:
     return backlog.runs(job, place) > 0 or backlog.is_assigned(job, place)
 
 
-def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Seconds, Seconds, int, int] | None:
+def predicted_end(
+    backlog: Backlog, job: Job, place: UnitChoice
+) -> tuple[Seconds, Seconds, bool, int, int] | None:
     """When the job would end there, and what decides between equals: the faster class, then device order.
 
-    Jobs that share devices go to the one with least room that suffices before that order.
+    One where the job can start comes before that order: a busy one whose job has run longer than predicted
+    has nothing ahead by the prediction, but it is not free. So does, for a job that shares its device, the
+    one with least room that suffices.
 
     ``None`` where that cannot be predicted: nothing is known of the job there, or a job of unknown length
     is ahead of it.
@@ -80,7 +84,8 @@ def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Second
     seconds, ahead = backlog.seconds_beside(job, place), backlog.work_ahead(place)
     if seconds is None or ahead.unknown:
         return None
-    return ahead.seconds + seconds, seconds, backlog.tightness(place), place.unit.index
+    waits = not backlog.can_start(place)
+    return ahead.seconds + seconds, seconds, waits, backlog.tightness(place), place.unit.index
 
 
 def whatever_is_idle(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice | None:

@@ -222,6 +222,8 @@ class DeviceGuard:
         if measured is not None:
             event = replace(event, usage=measured.combined_usage(event.usage))
             event = self._killed_near_limit(event, placed, places)
+        if event.state is State.OUT_OF_MEMORY and event.on_device:
+            event = self._beside_strangers(event, places, now)
         for place in places:
             self._left[place] = self.clock()
             if event.ran:
@@ -243,6 +245,23 @@ class DeviceGuard:
         why = f"out of memory on {names}, by its peak: it held {peak / 1e9:.1f} of {limit / 1e9:.1f} GB"
         detail = "; ".join(filter(None, (why, event.detail)))
         return replace(event, state=State.OUT_OF_MEMORY, detail=detail, on_device=True)
+
+    def _beside_strangers(self, event: Ended, places: Iterable[Place], now: Seconds) -> Ended:
+        """An end for want of memory, with what strangers left of the device, and who they are."""
+        if self._older_than(FRESH):
+            self._query_drivers(now)
+        for place in places:
+            device, state = self.devices[place], self._seen_state(self.devices[place])
+            others = [] if state is None else self._foreign_processes(state, device)
+            memory = _memory_of(others, state) if others and state is not None else None
+            if not memory or device.memory is None:
+                continue
+            available = max(0, device.memory - memory)
+            if event.available is None or available < event.available:
+                who = f"{others[0].process_label} held {memory / 1e9:.1f} GB of {device.memory / 1e9:.1f} GB"
+                detail = "; ".join(filter(None, (event.detail, who)))
+                event = replace(event, available=available, detail=detail)
+        return event
 
     # ------------------------------------------------------------------- what is seen
 

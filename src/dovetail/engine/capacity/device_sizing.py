@@ -142,8 +142,13 @@ class DeviceSizes:
             default=0,
         )
 
-    def after_kill(self, record: Record, cluster: Cluster) -> tuple[Sizes, ...] | str:
-        """The next sizes of a job whose device had too little memory; or why nothing is left to try."""
+    def after_kill(
+        self, record: Record, cluster: Cluster, available: int | None = None
+    ) -> tuple[Sizes, ...] | str:
+        """The next sizes of a job whose device had too little memory; or why nothing is left to try.
+
+        ``available`` is what processes that are not ours left of the device, if there were any.
+        """
         job, allocation = record.job, record.allocation
         retry, kind = job.sizing.retry, record.implementation
         if retry == "no" or allocation is None or kind is None:
@@ -151,6 +156,9 @@ class DeviceSizes:
         held = held_of(record, cluster)
         if held is None:
             return "how much memory its device has is not known"
+        if available is not None and available < held:
+            # It did not have what it was given: without them the same may be enough.
+            return tuple(sizes_of(choice.request) for choice in job.choices)
         sizes: list[Sizes] = []
         most = 0
         for choice in job.choices:

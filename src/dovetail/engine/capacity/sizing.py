@@ -229,12 +229,17 @@ class Sizes:
                 known = True
         return best
 
-    def after_device_kill(self, record: Record, cluster: Cluster) -> Sized | str:
-        """What a job requests whose device had too little memory; or why it is not tried again."""
+    def after_device_kill(
+        self, record: Record, cluster: Cluster, available: int | None = None
+    ) -> Sized | str:
+        """What a job requests whose device had too little memory; or why it is not tried again.
+
+        ``available`` is what processes that are not ours left of the device, if there were any.
+        """
         job, kills = record.job, record.job.sizing.gpu_kills + 1
         if kills > MOST_KILLS:
             return f"its devices had too little memory {kills} times, and it is not tried again"
-        found = self.devices.after_kill(record, cluster)
+        found = self.devices.after_kill(record, cluster, available)
         if isinstance(found, str):
             return found
         memory = tuple(choice.request.memory for choice in job.choices)

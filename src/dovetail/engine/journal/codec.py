@@ -455,6 +455,7 @@ class Codec:
         elif isinstance(event, Ended):
             further = [None, event.ran] if event.on_device or not event.ran else []
             form[8:] = [*further, True] if event.on_device else further
+            form += [event.available] if event.on_device and event.available is not None else []
         elif isinstance(event, Foreseen) and event.used is None:
             del form[5:]
         elif isinstance(event, Migrated) and not event.stays:

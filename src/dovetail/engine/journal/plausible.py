@@ -131,6 +131,8 @@ class Plausible:
             self._check_update(event)
         elif isinstance(event, Ended):
             self._known_job(event.job)
+            if (event.available or 0) < 0:
+                raise ValueError(f"{event.available!r:.60} bytes left to job {event.job!r:.60}")
         elif isinstance(event, NodeJoined) and event.new is not None:
             check_nodes(Cluster((event.new,)))
             # Names must differ, since a place is written by number and read by name.

@@ -28,6 +28,7 @@ from dovetail.model import (
     Implementation,
     Job,
     JobId,
+    Placed,
     Request,
     Seconds,
     Start,
@@ -218,12 +219,26 @@ class Backlog:
             self._assigned.add((placed.job.app.name, placed.implementation.name, device))
         for unit in view.cluster.units:
             occupant = view.occupant(unit)
-            self._unknown.append(int(occupant is not None and occupant.predicted is None))
-            self._seconds.append(0.0 if occupant is None else view.remaining(occupant))
+            left = 0.0 if occupant is None else self._seconds_left(occupant)
+            self._unknown.append(int(left == inf))
+            self._seconds.append(0.0 if left == inf else left)
             for job, implementation in view.device_queues.get(unit.index, ()):
                 place = _make_place(_choice_of(job, implementation), unit)
                 self._assigned.add((job.app.name, implementation.name, place.device_class))
                 self._add_load(unit.index, self.seconds(job, place))
+
+    def _seconds_left(self, placed: Placed) -> Seconds:
+        """Predicted seconds until it ends: as at its start, else by what is known now; else infinite."""
+        if placed.predicted is not None:
+            return self.view.remaining(placed)
+        # The first runs of an app start together on devices of one class: when the first of them has ended,
+        # something is known of the others. Else all that waits would line up behind that one.
+        if not placed.job.foreign:
+            device = class_of(self.view.cluster, placed.implementation, placed.allocation)
+            found = self.view.predict(placed.job, placed.implementation, placed.allocation.request, device)
+            if found is not None:
+                return max(0.0, placed.start_time + found.expected - self.view.now)
+        return inf
 
     def _add_load(self, index: int, seconds: Seconds | None) -> None:
         self._seconds[index] += seconds or 0.0
@@ -322,7 +337,7 @@ class Backlog:
             view = self.view
             at = {(unit.node, unit.device): unit for unit in view.cluster.units}
             for placed in view.running.values():
-                left = inf if placed.predicted is None else view.remaining(placed)
+                left = self._seconds_left(placed)
                 for part in placed.allocation.parts:
                     for n, d in ((n, d) for n in bit_indices(part.nodes) for d in part.devices):
                         self._hold_share(at[n, d], left, part.units, part.gpu_memory)
