@@ -391,7 +391,8 @@ def test_the_first_to_end_does_not_draw_all_that_waits() -> None:
     assert max(end for _, end in found.values()) < 4.5  # 10.63 one after the other
 
 
-def test_a_device_that_is_free_comes_before_one_whose_job_runs_longer_than_predicted() -> None:
-    jobs = [("a", {"gpu": 1.0})] * 2 + [("a", {"gpu": 10.0}, 10.0), ("a", {"gpu": 1.0}, 15.0)]
+def test_an_idle_device_comes_before_one_whose_job_began_without_a_prediction() -> None:
+    """The first device's job is past what the app is now known to take: it is due, and not free."""
+    jobs = [("a", {"gpu": 10.0}), ("a", {"gpu": 1.0}), ("a", {"gpu": 1.0}, 5.0)]
     found = placed_at(str(one_node(History(), "1x1cpu+2gpu", jobs, model="mean")))
-    assert found["a-4"] == (15.0, 16.0)
+    assert found["a-3"] == (5.0, 6.0)

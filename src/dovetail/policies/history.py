@@ -72,9 +72,9 @@ def predicted_end(
 ) -> tuple[Seconds, Seconds, bool, int, int] | None:
     """When the job would end there, and what decides between equals: the faster class, then device order.
 
-    One where the job can start comes before that order: a busy one whose job has run longer than predicted
-    has nothing ahead by the prediction, but it is not free. So does, for a job that shares its device, the
-    one with least room that suffices.
+    A device whose job began without a prediction comes after the others: it may be due by what is known of
+    the app since, but it is not free. Jobs that share devices go to the one with least room that suffices
+    before that order.
 
     ``None`` where that cannot be predicted: nothing is known of the job there, or a job of unknown length
     is ahead of it.
@@ -84,8 +84,8 @@ def predicted_end(
     seconds, ahead = backlog.seconds_beside(job, place), backlog.work_ahead(place)
     if seconds is None or ahead.unknown:
         return None
-    waits = not backlog.can_start(place)
-    return ahead.seconds + seconds, seconds, waits, backlog.tightness(place), place.unit.index
+    unsure = backlog.runs_unpredicted(place.unit)
+    return ahead.seconds + seconds, seconds, unsure, backlog.tightness(place), place.unit.index
 
 
 def whatever_is_idle(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice | None:

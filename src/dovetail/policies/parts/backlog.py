@@ -240,6 +240,11 @@ class Backlog:
                 return max(0.0, placed.start_time + found.expected - self.view.now)
         return inf
 
+    def runs_unpredicted(self, unit: Unit) -> bool:
+        """Whether a job has the unit to itself of which nothing was predicted at its start."""
+        occupant = self.view.occupant(unit)
+        return occupant is not None and occupant.predicted is None
+
     def _add_load(self, index: int, seconds: Seconds | None) -> None:
         self._seconds[index] += seconds or 0.0
         self._unknown[index] += seconds is None
