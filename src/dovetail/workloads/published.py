@@ -65,7 +65,10 @@ def _parse_spec(spec: str) -> tuple[Maker, dict[str, Any]]:
     name = name.removeprefix("published:")
     known_names = registered_entries("dovetail.published")
     if not known_names:
-        raise InputError("found no published workload: the papers' tables are in dovetail-lab", where=spec)
+        raise InputError(
+            "found no published workload: the papers' tables are in dovetail-lab: pip install 'dovetail-scheduler[lab]'",
+            where=spec,
+        )
     if name not in known_names:
         raise InputError(
             f"found the unknown published workload {name!r}{suggest_closest(name, list(known_names))}",
