@@ -22,6 +22,10 @@ DECLARED = [
 ]
 
 
+NAMED = {f"dovetail.{kind}" for kind in ("accounting", "commands", "crews", "executors", "policies", "rates")}
+"""Groups whose names people write: what is not installed has to be told from what there is not."""
+
+
 @pytest.mark.parametrize("entry", DECLARED, ids=lambda entry: f"{entry.group}-{entry.name}")
 def test_every_entry_point_loads(entry: EntryPoint) -> None:
     if entry.group == "submitit":  # doors of another project, which loads them itself
@@ -34,6 +38,7 @@ def test_every_distribution_lists_what_it_registers() -> None:
     for file in FILES[1:]:
         project = tomllib.loads(file.read_text())["project"]
         listed = extras.DISTRIBUTIONS.get(file.parent.name, {})
+        assert NAMED & project["entry-points"].keys() <= listed.keys(), file
         for group, names in listed.items():
             declared = project["entry-points"][group]
             assert set(names) == set(declared), (file, group)
@@ -46,6 +51,7 @@ def test_every_distribution_lists_what_it_registers() -> None:
         (["run", "--executor", "slurm", "--", "true"], "executor slurm is in dovetail-slurm"),
         (["run", "--executor", "ray", "--", "true"], "executor ray is in dovetail-ray"),
         (["device-server"], "the command device-server is in dovetail-remote"),
+        (["slurm-shims"], "the command slurm-shims is in dovetail-slurm"),
         (["mcp"], "the command mcp is in dovetail-integrations"),
     ],
 )

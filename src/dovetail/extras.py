@@ -36,6 +36,7 @@ DISTRIBUTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "dovetail.executors": ("slurm", "slurm-queue"),
         "dovetail.accounting": ("slurm",),
         "dovetail.crews": ("slurm",),
+        "dovetail.commands": ("slurm-shims",),
     },
     "ray": {"dovetail.executors": ("ray",), "dovetail.crews": ("ray",)},
     "remote": {

@@ -108,10 +108,10 @@ def test_a_cut_is_finite(value):
 
 def test_a_cut_that_leaves_no_job_compares_nothing_seed_by_seed(run):
     results = [run(f * s, policy=p, seed=s) for f, p in ((1.0, "a"), (2.0, "b")) for s in (1, 2)]
-    assert "wait difference" in Comparison(results).html(cut=MIDDLE).partition("Seed by seed")[2]
+    assert "wait difference" in Comparison(results).html(cut=MIDDLE).partition("seed by seed")[2]
     page = Comparison(results).html(cut=TrimmedTrace(1e6, 1e6))
-    assert "makespan difference" in page.partition("Seed by seed")[2]
-    assert "wait difference" not in page.partition("Seed by seed")[2]
+    assert "makespan difference" in page.partition("seed by seed")[2]
+    assert "wait difference" not in page.partition("seed by seed")[2]
 
 
 @pytest.mark.parametrize(

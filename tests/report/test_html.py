@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -155,6 +156,9 @@ def test_schedules_are_data_on_one_axis(make_record: Make, make_result: Build) -
     assert first[-1] == [0, 0, 1000]
 
 
+SAVED = """<script>
+picture(document.querySelector("[data-save] svg")).then((url) => { document.title = url; });
+</script>"""
 browser = shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -173,6 +177,8 @@ def test_a_browser_draws_the_schedule_and_explains_each_bar(
     for name, result in (("few", make_result(records)), ("many", wide)):
         path = tmp_path / f"{name}.html"
         Report(result).html(path)
+        # What the button does, with the picture where the page's title was.
+        path.write_text(path.read_text() + SAVED)
         command = [
             browser,
             "--headless=new",
@@ -195,6 +201,11 @@ def test_a_browser_draws_the_schedule_and_explains_each_bar(
     assert '<g class="failed">' in drawn
     assert drawn.count('class="tick"') > 4
     assert "did not complete" in drawn
+    for page in dom.values():
+        assert page.count("Save as PNG</button>") == 1
+        picture = b64decode(page.partition("<title>data:image/png;base64,")[2].partition("</title>")[0])
+        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+        assert int.from_bytes(picture[16:20]) >= 1500  # pixels: sharp on a slide
     assert "<image" in dom["many"].partition('<svg class="gantt"')[2]
 
 
@@ -215,7 +226,10 @@ def test_comparison_page(make_record: Make, make_result: Build) -> None:
     text = Comparison(results).html()
     check(text)
     assert "2 policies, on 1x1cpu+1gpu, 3 seeds" in text
-    assert "Seed by seed" in text
+    assert "<h2>Against x&lt;y, seed by seed</h2>" in text
+    assert text.count("clear: zero is left out") == 1
+    assert ">others</li>" in text
+    assert ">95 % confidence interval, as in the table</li>" in text
     assert "x&lt;y" in text
     assert '<td class="number best" data-v="12.0">12.00 ± 2.48</td>' in text
     assert text.count("<details open") == 2

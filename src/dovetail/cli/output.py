@@ -173,6 +173,7 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
         comparison_table,
         later_table,
         paired_tables,
+        pairs_heading,
     )
     from dovetail.report.intervals import group_variants, policy_label
 
@@ -186,7 +187,12 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
     names = compared_metrics(results, verbose=verbose)
     # One table of all, then the paired ones, which need several draws.
     whole = comparison_table(results, names=names, cut=options.cut, drift=options.drift)
-    for table in [whole, *paired_tables(results, cut=options.cut)]:
+    console.print(whole.text(width))
+    console.print()
+    pairs = paired_tables(results, cut=options.cut)
+    if pairs:
+        console.print(Text(make_printable(pairs_heading(results)), style="bold"))
+    for table in pairs:
         console.print(table.text(width))
         console.print()
     if options.references:

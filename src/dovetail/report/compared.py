@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dovetail.files.sentences import make_printable
 from dovetail.model import Note, Result
@@ -309,7 +310,18 @@ def paired_tables(results: Sequence[Result], *, cut: TrimmedTrace | None = None)
     if len(groups) < 2 or min(map(len, groups.values())) < 2 or all(map(has_equal_draws, groups.values())):
         return []
     metrics = [name for name in PAIRED if are_comparable(list(groups.values()), name, cut)]
-    return [_paired_table(groups, metric, cut) for metric in metrics]
+    tables = [_paired_table(groups, metric, cut) for metric in metrics]
+    caption = "± 95 % confidence interval of the difference; clear: zero is left out"
+    others = len(groups) - 1
+    caption += f", corrected for {others} policies compared" if others > 1 else ""
+    return [*tables[:-1], *(replace(table, caption=caption) for table in tables[-1:])]
+
+
+def pairs_heading(results: Sequence[Result]) -> str:
+    """Against which policy `paired_tables` holds the others, and draw by draw of what."""
+    base, group = next(iter(group_variants(results).items()))
+    kind = "replicate" if _describe_draws(group) == "replicates" else "seed"
+    return f"Against {base}, {kind} by {kind}"
 
 
 FEW_JOBS = 100
@@ -351,7 +363,7 @@ def outcome_sentence(results: Sequence[Result], *, cut: TrimmedTrace | None = No
 
 
 def _paired_table(groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None) -> Table:
-    base, *others = groups
+    _, *others = groups
     judged = [one for one in compare_variants(groups, metric, cut).values() if one.found is not None]
     rows = [one.found for one in judged if one.found is not None]
     scale = wording.scale_of([r.difference.mean for r in rows] + [r.difference.upper_end for r in rows])
@@ -371,12 +383,14 @@ def _paired_table(groups: Mapping[str, Sequence[Result]], metric: str, cut: Trim
         Cells("ratio", ["-" if r.ratio is None else Cell(f"{r.ratio:.3f}", r.ratio) for r in rows], rank=1),
         Cells("better on", [Cell(f"{r.wins} of {r.difference.n}", r.wins) for r in rows], rank=1),
         Cells("equal on", [Cell(str(r.ties) if r.ties else "-", r.ties) for r in rows], rank=2),
-        Cells("", [_clearness_text(*pair) for pair in zip(rows, judged, strict=True)], right=False, rank=2),
+        Cells(
+            "verdict",
+            [_clearness_text(*pair) for pair in zip(rows, judged, strict=True)],
+            right=False,
+            rank=2,
+        ),
     ]
-    kind = "replicate" if _describe_draws(groups[base]) == "replicates" else "seed"
-    caption = "± 95 % confidence interval of the difference; clear: zero is left out"
-    caption += f", corrected for {len(others)} policies compared" if len(others) > 1 else ""
-    return Table(columns, title=f"Against {base}, {kind} by {kind}: {name}", caption=caption)
+    return Table(columns, title=wording.metric_title(metric))
 
 
 def _clearness_text(row: Paired, judged: Verdict) -> str:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 INK = "#1b1b1f"
 MUTED = "#6b6e76"
 GRID = "#d9dbe0"
+GROUND = "#fefefe"
+"""What lies beneath a chart: about a line that crosses a bar, so that it is seen there in each mode."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -51,6 +53,8 @@ Floats = npt.NDArray[np.float64]
 Anchor = Literal["start", "middle", "end"]
 
 FONT = "'DejaVu Sans', sans-serif"
+PAGE_SCALE = 1.9
+"""Pixels of a page for a point of a chart, at most: the widest chart then fills the page."""
 LETTER = 0.6
 """The width of a letter, as a share of its size."""
 HATCH = (
@@ -147,9 +151,12 @@ class Drawing:
         body = "\n".join(map(_shape_svg, self.shapes))
         if page:
             # On a page the theme's own colours, so that dark mode works without another file.
-            for colour, variable in ((INK, "var(--ink)"), (MUTED, "var(--muted)"), (GRID, "var(--line)")):
-                body = body.replace(colour, variable)
+            names = {INK: "ink", MUTED: "muted", GRID: "line", GROUND: "card"}
+            for colour, variable in names.items():
+                body = body.replace(colour, f"var(--{variable})")
         about = f' role="img" aria-label="{escape(title)}"' if title else ""
+        # A narrow chart is not blown up to the width of the page, where its letters would be headlines.
+        about += f' style="max-width: {PAGE_SCALE * self.width:g}px"' if page else ""
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width:g}pt" height="{self.height:g}pt" '
             f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="{FONT}"{about}>\n'

@@ -22,13 +22,14 @@ from dovetail.report.compared import (
     later_table,
     outcome_sentence,
     paired_tables,
+    pairs_heading,
 )
 from dovetail.report.device_memory import device_memories, device_memory_table, drawn_devices
 from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.lanes import span_of
 from dovetail.report.gantt.page import PageCharts
-from dovetail.report.intervals import group_variants, of_replicates, policy_label
+from dovetail.report.intervals import group_variants, has_equal_draws, of_replicates, policy_label
 from dovetail.report.metric_names import MAIN, METRICS
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.options import ReportOptions
@@ -136,7 +137,9 @@ def _single_result_body(result: Result, options: ReportOptions) -> str:
     cut = options.cut
     charts = PageCharts([result])
     parts = [_page_heading(result), _metric_cards(result, cut), _note_elements(outcome_notes(result, cut))]
-    parts.append(_section_element("Schedule", charts.add(result, policy_label(result)) + NO_SCRIPT))
+    parts.append(
+        _section_element("Schedule", charts.add(result, policy_label(result), main=True) + NO_SCRIPT)
+    )
     if any(r.run_time for r in result.records):
         drawn = plots.draw_timeline([result], titled=False)
         parts.append(
@@ -187,7 +190,8 @@ def _comparison_body(results: Sequence[Result], options: ReportOptions) -> str:
     parts += [f"<p><strong>{escape(make_printable(sentence))}</strong></p>"] if sentence else []
     parts.append(_section_element("Outcome", _outcome_section(results, cut, options.drift)))
     drawn = plots.draw_comparison(results, titled=False, cut=cut, drift=options.drift)
-    parts.append(_drawing_element(drawn, "Bars of each metric by policy"))
+    parts.append(_drawing_element(drawn, "Bars of each metric by policy", main=True))
+    parts.append(_bars_legend(results))
     if len({r.load for r in results}) > 1:
         drawn = plots.over_load(results, titled=False, cut=cut)
         parts.append(
@@ -204,8 +208,7 @@ def _comparison_body(results: Sequence[Result], options: ReportOptions) -> str:
         parts.append(_section_element(table.title, table_html(Table(table.columns, caption=table.caption))))
     pairs = paired_tables(results, cut=cut)
     if pairs:
-        heading = "Replicate by replicate" if of_replicates(results) else "Seed by seed"
-        parts.append(_section_element(heading, "".join(map(table_html, pairs))))
+        parts.append(_section_element(pairs_heading(results), "".join(map(table_html, pairs))))
     charts = PageCharts(firsts)
     # Many bars make a page slow to open, so the charts are folded then.
     few = sum(len(result.records) for result in firsts) <= MANY_JOBS
@@ -245,8 +248,21 @@ def _drawer_element(title: str, inner: str, opened: bool) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{inner}</details>"
 
 
-def _drawing_element(drawing: Drawing, about: str) -> str:
-    return f"<div class='chart'>{drawing.render_svg(about, page=True)}</div>"
+def _drawing_element(drawing: Drawing, about: str, *, main: bool = False) -> str:
+    """A chart; the ``main`` one of a page can be saved as a picture there."""
+    mark = " data-save" if main else ""
+    return f"<div class='chart'{mark}>{drawing.render_svg(about, page=True)}</div>"
+
+
+def _bars_legend(results: Sequence[Result]) -> str:
+    """What the colours and whiskers of the bars mean, of those that are there."""
+    several = any(len(group) > 1 and not has_equal_draws(group) for group in group_variants(results).values())
+    entries = [(f"<span class='swatch' style='background: {plots.BLUE}'></span>", "the best")]
+    if len(group_variants(results)) > 1:
+        entries.append((f"<span class='swatch' style='background: {plots.PALE}'></span>", "others"))
+    if several:
+        entries.append(("<span class='whisker'></span>", "95 % confidence interval, as in the table"))
+    return f"<ul class='legend'>{''.join(f'<li>{mark}{text}</li>' for mark, text in entries)}</ul>"
 
 
 def _note_elements(lines: Iterable[str]) -> str:

@@ -188,3 +188,47 @@ for (const place of document.querySelectorAll("[data-chart]")) {
   if (closed === null) draw(place);
   else closed.addEventListener("toggle", () => draw(place));
 }
+
+// The main chart as a picture for slides and mails: the SVG with what the page's style gives it, on a canvas.
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
+const SHARP = 2;
+
+function picture(svg) {
+  const copy = svg.cloneNode(true);
+  const [from, to] = [svg, copy].map((one) => [one, ...one.querySelectorAll("*")]);
+  from.forEach((one, i) => {
+    const style = getComputedStyle(one);
+    for (const name of STYLES) to[i].style.setProperty(name, style.getPropertyValue(name));
+  });
+  const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
+  const wide = Math.max(width, svg.getBoundingClientRect().width) * SHARP;
+  copy.setAttribute("width", wide);
+  copy.setAttribute("height", (wide * height) / width);
+  copy.style.maxWidth = "none";
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+  return image.decode().then(() => {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [wide, (wide * height) / width];
+    const paint = canvas.getContext("2d");
+    paint.fillStyle = getComputedStyle(svg.parentElement).backgroundColor;
+    paint.fillRect(0, 0, canvas.width, canvas.height);
+    paint.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return canvas.toDataURL("image/png");
+  });
+}
+
+for (const place of document.querySelectorAll("[data-save]")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "save";
+  button.textContent = "Save as PNG";
+  button.addEventListener("click", async () => {
+    const link = document.createElement("a");
+    link.href = await picture(place.querySelector("svg"));
+    link.download = `${document.title.replace(/[^\w.-]+/g, "-")}.png`;
+    link.click();
+  });
+  const next = place.nextElementSibling;
+  (next !== null && next.matches(".legend") ? next : place).after(button);
+}

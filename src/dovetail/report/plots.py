@@ -14,7 +14,7 @@ from dovetail.model import Cluster, Result, State
 from dovetail.records import dataclass
 from dovetail.report import wording
 from dovetail.report.columns import Columns, Floats, StepFunction, columns_of
-from dovetail.report.drawing import GRID, INK, MUTED, Drawing, Label, Line, Rectangle, text_width
+from dovetail.report.drawing import GRID, GROUND, INK, MUTED, Drawing, Label, Line, Rectangle, text_width
 from dovetail.report.drift import figure_intervals
 from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
@@ -289,8 +289,10 @@ def _draw_bars(
         drawn.add(Rectangle(box.left, middle - 7, max(0.0, box.x(mean) - box.left), 14, colour))
         if i is not None and i.half_width is not None:
             low, high = map(box.x, i.ends_within(name))
-            drawn.add(Line([(low, middle), (high, middle)], INK))
-            drawn.add(*(Line([(end, middle - 3), (end, middle + 3)], INK) for end in (low, high)))
+            strokes = [[(low, middle), (high, middle)]]
+            strokes += [[(end, middle - 3), (end, middle + 3)] for end in (low, high)]
+            for colour, width in ((GROUND, 3.0), (INK, 1.0)):
+                drawn.add(*(Line(points, colour, width) for points in strokes))
         text = wording.metric_value(name, i.mean if i else None).split(" (")[0]
         drawn.add(Label(box.x(i.ends_within(name)[1] if i else 0.0) + 5, middle + 3, text))
         if rows is not None:

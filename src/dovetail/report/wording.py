@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 from dovetail.model import Cluster, Result, Seconds
@@ -160,8 +161,15 @@ def machine_name(cluster: Cluster) -> str:
     return f"{len(cluster)} nodes, {cluster.total_cpus} CPUs" + (f", {devices} devices" if devices else "")
 
 
+_JOURNAL = re.compile(r"/([0-9a-f]{8})[0-9a-f]{24}/journal\.jsonl$")
+"""A run's journal, and what the run is called for short."""
+
+
 def workload_name(result: Result) -> str:
-    """The workload's name; of a file without the folders that it lies in."""
+    """The workload's name; of a file without the folders that it lies in, of a run's journal the run."""
+    run = _JOURNAL.search(result.workload)
+    if run is not None:
+        return f"run {run[1]}"
     return (result.workload if ":" in result.workload else result.workload.rpartition("/")[2]) or "jobs"
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.extras import DISTRIBUTION
 from dovetail.files.sentences import suggest_closest
 from dovetail.files.specs import split_spec
 from dovetail.files.units import LONGEST
@@ -65,7 +66,10 @@ def _parse_spec(spec: str) -> tuple[Maker, dict[str, Any]]:
     name = name.removeprefix("published:")
     known_names = registered_entries("dovetail.published")
     if not known_names:
-        raise InputError("found no published workload: the papers' tables are in dovetail-lab", where=spec)
+        install = f"pip install '{DISTRIBUTION}[lab]'"
+        raise InputError(
+            f"found no published workload: the papers' tables are in dovetail-lab: {install}", where=spec
+        )
     if name not in known_names:
         raise InputError(
             f"found the unknown published workload {name!r}{suggest_closest(name, list(known_names))}",

@@ -62,15 +62,16 @@ class PageCharts:
         records = {r.job.id: r for result in self._results for r in result.records}
         return list(records.values())
 
-    def add(self, result: Result, label: str) -> str:
-        """The element that shows a schedule; what it shows is in `script`."""
+    def add(self, result: Result, label: str, *, main: bool = False) -> str:
+        """The element that shows a schedule; what it shows is in `script`. A ``main`` one can be saved."""
         if not any(r.run_time is not None for r in result.records):
             return "<p>Nothing has run.</p>"
         few = len(result.cluster.units) <= MOST_LANES and bars_of(result) <= MOST_BARS
         self._charts.append(self._lanes_data(result) if few else self._density_data(result))
         place = len(self._charts) - 1
         name = orjson.dumps(f"Schedule under {label}").decode().replace("<", "\\u003c").replace("'", "&#39;")
-        return f"<div class='chart gantt' data-chart='{place}' data-name='{name}'></div>"
+        mark = " data-save" if main else ""
+        return f"<div class='chart gantt'{mark} data-chart='{place}' data-name='{name}'></div>"
 
     def script(self) -> str:
         """What all charts of the page show, as JSON in an element of its own; nothing without charts."""
