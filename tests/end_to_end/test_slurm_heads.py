@@ -31,6 +31,7 @@ SITE = re.compile(
 )
 """What sbatch refuses because this site lacks it; a service passes it over, or has partitions of its own."""
 DIFFERENT = {
+    "--partition=": "an empty name is none, with a warning",
     "hetjob": "jobs of several components are refused",
     "packjob": "jobs of several components are refused",
     "--container=/x": "jobs in containers are refused",
@@ -69,9 +70,7 @@ DIFFERENT = {
     "--signal=65@10": "there is no such signal to send",
     "--wo=/tmp": "a spelling of earlier versions",
     "--sha": "a spelling of earlier versions",
-    "@SBATCH_OUTPUT=;;-o x": "an empty variable is none",
     "@SBATCH_CONTAINER=/x": "jobs in containers are refused",
-    "@SBATCH_TRES_PER_TASK=cpu=2": "an option of later versions",
     "~#PBS -l walltime=1:00:00;;-N2": "lines of other systems are passed over, with a warning",
     "~#BSUB -W 10;;-N2": "lines of other systems are passed over, with a warning",
     "~#PBS -l nodes=2": "lines of other systems are passed over, with a warning",
@@ -80,6 +79,9 @@ DIFFERENT = {
 }
 """Heads of which one is refused or different by design."""
 UNLIKE = {
+    "@SBATCH_OUTPUT=;;-o x": "an empty variable is none",
+    "@SBATCH_TRES_PER_TASK=cpu=2": "an option of later versions",
+    "--dependency=afterany:2_3:2_[5,7]": "Slurm drops what waits for elements that are not there",
     "-N 0": "Slurm counts no task until the job starts",
     "-N 0-2": "Slurm counts no task until the job starts",
     "--exclusive;;--exclusive=mcs": "whole nodes, with a warning",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,15 +53,45 @@ def info(service: Serving, job: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("how", ["path", "input", "marked"])
+@pytest.mark.parametrize("how", ["path", "input", "here-document", "pipe", "marked"])
 def test_a_script_is_one_job_however_it_comes(service: Serving, tmp_path: Path, how: str) -> None:
     path = script(tmp_path, "#SBATCH -J steps", "sleep 0.2; echo one >> out", "echo two >> out")
+    text = path.read_bytes()
     if how == "marked":
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    job = submit(service, tmp_path, "-" if how == "input" else str(path), input=path.read_text())
+        path.write_bytes(b"\xef\xbb\xbf" + text)
+    if how == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+        # Its write waits until the command opens the pipe.
+        threading.Thread(target=path.write_bytes, args=(text,), daemon=True).start()
+    words = {"input": ["-"], "here-document": []}.get(how, [str(path)])
+    job = submit(service, tmp_path, *words, input=text.decode())
     assert output(service, job) == ""
     assert (tmp_path / "out").read_text() == "one\ntwo\n"
     assert info(service, job)["name"] == "steps"
+
+
+@pytest.mark.parametrize("name", ["plain", b"caf\xe9"])
+def test_a_script_is_bytes_in_whatever_encoding(service: Serving, tmp_path: Path, name: str | bytes) -> None:
+    """The name of a job is that of its runs in the history, too, which holds characters alone."""
+    word = name.encode() if isinstance(name, str) else name
+    (tmp_path / "job.sh").write_bytes(
+        b"#!/bin/sh\n# na\xefve\n#SBATCH -J " + word + b"\nprintf 'caf\xe9' > out\n"
+    )
+    job = submit(service, tmp_path, "job.sh")
+    assert service.dovetail("wait", job).returncode == 0
+    assert (tmp_path / "out").read_bytes() == b"caf\xe9"
+    assert str(info(service, job)["name"]).encode("utf-8", "surrogateescape") == word
+
+
+def test_a_program_whose_name_is_no_utf8_runs(service: Serving, tmp_path: Path) -> None:
+    program = os.fsencode(tmp_path) + b"/caf\xe9.sh"
+    with open(program, "wb") as file:
+        file.write(b"#!/bin/sh\ntrue\n")
+    os.chmod(program, 0o755)
+    job = submit(service, tmp_path, "--", os.fsdecode(program))
+    assert service.dovetail("wait", job).returncode == 0
+    assert service.dovetail("queue", "--name", os.fsdecode(b"caf\xe9")).returncode == 0
 
 
 def test_a_partition_where_there_is_none_is_passed_over_by_name(service: Serving, tmp_path: Path) -> None:

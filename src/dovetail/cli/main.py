@@ -324,7 +324,7 @@ def _script_at(arguments: list[str]) -> int | None:
     """The place of a batch script's name, if the first argument that is no option names one."""
     from dovetail.workloads.batch.opening import is_script_file
 
-    if not any(os.path.isfile(argument) for argument in arguments[1:]):
+    if not any(os.path.exists(argument) for argument in arguments[1:]):
         return None
     command = _whole_command().get_command(None, arguments[0])
     takes = {name for one in command.params if not getattr(one, "is_flag", False) for name in one.opts}

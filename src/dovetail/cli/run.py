@@ -18,7 +18,7 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.sentences import make_printable
-from dovetail.files.streams import print_note, ring_bell
+from dovetail.files.streams import is_input_given, print_note, ring_bell
 from dovetail.records import dataclass
 from dovetail.spec.jobs import PartialSpec
 from dovetail.spec.values import Neighbourhood, Overrun
@@ -98,6 +98,9 @@ def run(
         options = ReportOptions(watts=watts_of(idle_watts, busy_watts))
         check_targets(csv, gantt=gantt, folder=report)
     command, each, part = list(context.obj or []), given["each"], opt.part_of_options(given)
+    is_bare = file is None and not (command or resume or retry_failed or "implementations" in part)
+    if is_bare and is_input_given():
+        file = "-"  # as 'submit' and sbatch read a here-document
     script = None if resume or file is None else _script_workload(file, context.obj, part, each)
     # These two hold for jobs that give none of their own, so they are not part of each job's spec.
     retries, memory = part.pop("retries", None), part.pop("memory", None)

@@ -13,7 +13,7 @@ from dovetail.cli import options as opt
 from dovetail.cli.service import open_service, print_json
 from dovetail.client.connection import NoService
 from dovetail.errors import InputError
-from dovetail.files.streams import print_note
+from dovetail.files.streams import is_input_given, print_note
 
 if TYPE_CHECKING:
     from dovetail.workloads.batch.script import BatchScript
@@ -65,6 +65,8 @@ def submit(
     if isinstance(context.obj, opt.ScriptArguments):
         command, what = [], [*(what or []), *command]
     commands = "implementations" in part
+    if not (command or what or commands) and is_input_given():
+        what = ["-"]  # as sbatch reads a here-document
     # Exactly one source of jobs: with two, options would apply to which?
     if sum((bool(command), bool(what), commands)) != 1:
         raise InputError(
@@ -83,6 +85,8 @@ def submit(
     elif (script := _find_script(what[0])) is not None:
         if given["each"]:
             raise InputError("found it with a batch script, expected --array", where="--each")
+        if script.refused and _is_guest_of_slurm(at):
+            script.leave_to_slurm()
         jobs = request_of_script(script, what[1:], part, passed_over.append)
         wait = wait or script.wait
     else:
@@ -148,6 +152,15 @@ def _runs_jobs_here(at: str | None) -> bool:
             return os.path.isabs(service.where) and service.get("/api/v1/info")["executor"] == "local"
     except NoService:
         return True
+
+
+def _is_guest_of_slurm(at: str | None) -> bool:
+    """Whether the service hands scripts to Slurm as they are."""
+    try:
+        with open_service(at) as service:
+            return str(service.get("/api/v1/info")["executor"]).startswith("slurm-queue")
+    except NoService:  # the one that is started for this submission is no guest
+        return False
 
 
 def _find_script(path: str) -> BatchScript | None:

@@ -309,7 +309,8 @@ class Connection:
     ) -> Reply:
         given = {key: value for key, value in (query or {}).items() if value is not None}
         if given:
-            path = f"{path}?{urlencode(given, doseq=True)}"
+            words = urlencode(given, doseq=True, errors="surrogateescape")
+            path = f"{path}?{words}"
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         body = None
         if form is not None:

@@ -11,6 +11,7 @@ import gzip
 import io
 import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,38 @@ def read_lines(path: str | os.PathLike[str], expected: str = "text") -> Iterator
         yield from found if found[-1] else found[:-1]
 
 
+def peek_pipe(path: str | os.PathLike[str], most: int) -> bytes:
+    """Up to so many first bytes of a pipe; the functions here yield them again. Raises `OSError`."""
+    key = _pipe_at(path)
+    assert key is not None
+    if key not in _pipes:
+        file = Path(path).open("rb")  # noqa: SIM115 - a second opening of a named pipe would wait for ever
+        _pipes[key] = (file.read(most), file)
+    return _pipes[key][0]
+
+
+_pipes: dict[tuple[int, int], tuple[bytes, BinaryIO]] = {}
+
+
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names a pipe, such as ``<(…)`` of a shell."""
+    try:
+        return _pipe_at(path) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _pipe_at(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    status = os.stat(path)
+    return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+
+
+def _open_source(path: str | os.PathLike[str]) -> BinaryIO | _Rewound:
+    """A file to read from its beginning; of a pipe that was looked into, too."""
+    key = _pipe_at(path)
+    return _Rewound(*_pipes[key]) if key in _pipes else Path(path).open("rb")
+
+
 def _text_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[bytes]:
     read = 0
     for piece in _read_pieces(path, expected, most):
@@ -118,7 +151,7 @@ def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
         raise InputError(f"found no name of a file, expected {expected}")
     read = 0
     try:
-        with Path(path).open("rb") as file:
+        with _open_source(path) as file:
             # By the first bytes: files lose and gain their endings on the way.
             head = file.read(len(GZIP_MAGIC))
             packed = head == GZIP_MAGIC
@@ -156,7 +189,7 @@ def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
 class _Rewound(io.RawIOBase):
     """A file whose first bytes were read already: they come again. Pipes cannot be wound back."""
 
-    def __init__(self, head: bytes, file: BinaryIO) -> None:
+    def __init__(self, head: bytes, file: BinaryIO | _Rewound) -> None:
         super().__init__()
         self._head, self._file = head, file
 

@@ -61,6 +61,15 @@ def make_printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
+def spell_bytes(text: str) -> str:
+    r"""A text whose bytes that are no UTF-8 are spelt out, for files that hold characters alone.
+
+    >>> spell_bytes("caf\udce9")
+    'caf\\xe9'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def file_name(path: str | os.PathLike[str]) -> str:
     """A path as the sentences show it: on one line, whatever characters it has."""
     text = os.fspath(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import stat
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -41,25 +42,43 @@ class Whole(io.FileIO):
         return size
 
 
-_inputs: list[tuple[object, str]] = []
+_inputs: list[tuple[object, bytes]] = []
 
 
-def standard_input(expected: str = "text") -> str:
-    """All of standard input as text, however often a program wants it. Raises `InputError`."""
-    for stream, text in _inputs:
+def is_input_given() -> bool:
+    """Whether standard input is a file or a pipe that has something, as a here-document is."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    # Notebooks and tests have streams without a descriptor; a closed one is no stream at all.
+    except (AttributeError, OSError, ValueError):
+        return False
+    return (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)) and bool(_input_bytes().strip())
+
+
+def _input_bytes() -> bytes:
+    for stream, data in _inputs:
         # Kept with its stream: tests and notebooks put another in its place.
         if stream is sys.stdin:
-            return text
+            return data
+    data = sys.stdin.buffer.read()
+    _inputs[:] = [(sys.stdin, data)]
+    return data
+
+
+def standard_input(expected: str = "text", *, lenient: bool = False) -> str:
+    """All of standard input as text, however often a program wants it. Raises `InputError`.
+
+    With ``lenient`` bytes that are no UTF-8 stay in the text as lone surrogates.
+    """
     where = "standard input"
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        text = _input_bytes().decode("utf-8-sig", "surrogateescape" if lenient else "strict")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         found = f"line {line}: found a byte 0x{error.object[error.start]:02x}, expected text in UTF-8"
         raise InputError(found, where=where) from None
     if not text.strip():
         raise InputError(f"found nothing, expected {expected}", where=where)
-    _inputs[:] = [(sys.stdin, text)]
     return text
 
 

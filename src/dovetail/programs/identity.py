@@ -14,7 +14,7 @@ from dataclasses import field
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import show_value
+from dovetail.files.sentences import show_value, spell_bytes
 from dovetail.files.units import number_of
 from dovetail.model.templates import DEVICE, escape_template
 from dovetail.programs.shell_words import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
@@ -92,6 +92,7 @@ def identify_command(
     name, source = reading.command(argv)
     if app is not None:
         name, source = app, "as named"
+    name = spell_bytes(name)  # the history keeps it
     explained = [f"app {name!r} ({source})", *reading.explained]
     dropped = tuple(key for key in drop if reading.inputs.pop(key, None) is not None)
     explained.extend(f"{key}: dropped" for key in dropped)

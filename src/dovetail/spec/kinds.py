@@ -27,6 +27,8 @@ Parse = Callable[[str], Any]
 
 LONGEST_TEXT = 4096
 """Characters of a name, a path or a pattern."""
+LONGEST_SCRIPT = 4 << 20
+"""Characters of a batch script; sbatch's own limit."""
 _NUMBERED = re.compile(r"(?:[A-Za-z_][\w.-]*:)*([0-9]+)")
 # 30 digits: `int` of a longer text takes quadratic time, and every limit is far below.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
@@ -399,6 +401,15 @@ def is_dependency(value: object) -> bool:
     return isinstance(value, str) and _DEPENDS.fullmatch(value) is not None
 
 
+def _check_script(value: object) -> str:
+    """The text of a program; bytes that are no UTF-8 are in it as Python spells them."""
+    if not isinstance(value, str):
+        raise ValueError("the text of a program")
+    if len(value) > LONGEST_SCRIPT:
+        raise ValueError(f"at most {LONGEST_SCRIPT} characters")
+    return value
+
+
 # No check: tables and lists are checked part by part by their readers, which can name the part.
 def _structured_kind(name: str, parse: Parse, *, many: bool = False) -> Kind:
     return Kind(name, None, parse, {}, many=many)
@@ -420,7 +431,7 @@ COMMANDS = _structured_kind("commands", _plain_text)
 """A program and its arguments for each kind of device."""
 ENV = _structured_kind("env", _plain_text)
 """Variables and their values."""
-SCRIPT = _structured_kind("script", _plain_text)
+SCRIPT = Kind("script", _check_script, _plain_text, {"maxLength": LONGEST_SCRIPT, "type": "string"})
 """A program as text, that begins with ``#!``."""
 TABLE = _structured_kind("table", _plain_text)
 """What only files have: a table of its own."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import show_value, suggest_closest
+from dovetail.files.sentences import show_value, spell_bytes, suggest_closest
 from dovetail.files.signals import signal_of
 from dovetail.files.units import seconds_of
 from dovetail.model import (
@@ -351,7 +351,7 @@ class JobBuilder:
             argv = tuple(
                 escape_template(word) for word in (self._check_script(spec.script, where), *spec.arguments)
             )
-            name, templates = spec.app or spec.name or "script", dict.fromkeys(kinds, argv)
+            name, templates = spell_bytes(spec.app or spec.name or "script"), dict.fromkeys(kinds, argv)
         else:
             commands = spec.implementations or dict.fromkeys(kinds, spec.command)
             argvs = {kind: split_command(command, where) for kind, command in commands.items()}

@@ -21,7 +21,6 @@ from dovetail.spec.option import Option
 from dovetail.spec.values import MOST_INPUTS
 
 Place: TypeAlias = Literal["http", "file"]
-LONGEST_SCRIPT = 4 << 20
 
 
 def annotation_of(kind: Kind) -> Any:
@@ -151,5 +150,4 @@ _STRUCTURES: Mapping[str, Any] = {
     kinds.INPUTS.name: Inputs,
     kinds.ENV.name: Env,
     kinds.DEPENDS.name: list[Depends],
-    kinds.SCRIPT.name: Annotated[str, Field(max_length=LONGEST_SCRIPT)],
 }

@@ -13,6 +13,7 @@ from dovetail.files.moments import parse_begin
 from dovetail.spec.sbatch import BY_LETTER, BY_NAME, SBATCH_OPTIONS, SBATCH_VARIABLES
 from dovetail.workloads.batch.environment import exported_environment
 from dovetail.workloads.batch.head import is_script
+from dovetail.workloads.batch.options import head_options
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.script import BatchScript, read_script
 from dovetail.workloads.batch.submitting import script_part
@@ -122,6 +123,23 @@ def test_our_own_lines_go_over_those_of_sbatch() -> None:
     assert part["variables"]["SLURM_CPUS_PER_TASK"] == "2"
 
 
+def test_options_of_a_plugin_are_refused_one_by_one_and_may_be_left_to_slurm() -> None:
+    found = read("#SBATCH --container-image ubuntu --comment=x", "#SBATCH --nosuch=1 -n 2 --container=/x")
+    assert [note.line for note in found.refused] == [2, 3, 3]
+    assert (found.fields["comment"], found.requested.tasks) == ("x", 2)
+    with pytest.raises(InputError, match="which sbatch does not know"):
+        found.check()
+    found.leave_to_slurm()
+    found.check()
+    assert [one.as_word for one in head_options(found.text)][:2] == ["--comment=x", "--ntasks=2"]
+
+
+def test_a_wrong_value_is_refused_beside_an_option_of_a_plugin() -> None:
+    found = read("#SBATCH --container-image ubuntu -t soon")
+    found.leave_to_slurm()
+    assert [note.option for note in found.refused] == ["-t soon"]
+
+
 def test_lines_of_other_batch_systems_are_warned_about() -> None:
     (note,) = read("#PBS -l nodes=2").warned
     assert note.sentence().startswith("job.sh: line 2: #PBS has no meaning here and is passed over")
@@ -131,7 +149,7 @@ def test_lines_of_other_batch_systems_are_warned_about() -> None:
     ("option", "sentence"),
     [
         ("--cpus=3", "job.sh: line 2: found --cpus, which begins several options"),
-        ("--nosuch", "job.sh: line 2: found --nosuch, which sbatch does not know"),
+        ("--nosuch", "job.sh: line 2: found --nosuch, which sbatch does not know without a plugin"),
         ("-J a b", "job.sh: line 2: b: found no option, expected one"),
         ("hetjob", "job.sh: line 2: found hetjob, a job of several components"),
         ("-t soon", "job.sh: line 2: -t soon: found 'soon', expected minutes"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.files.reading import read_text
+from dovetail.files.reading import is_pipe, peek_pipe, read_text
 from dovetail.files.sentences import file_name
 from dovetail.files.streams import standard_input
 from dovetail.workloads.batch.head import is_script
@@ -26,7 +26,7 @@ def open_script(path: str, environ: Mapping[str, str]) -> BatchScript | None:
     Raises `InputError` for a script that sbatch would not take as one.
     """
     if path == STDIN:
-        given = standard_input()
+        given = standard_input(lenient=True)
         return read_script(given, "standard input", environ=environ) if is_script(given) else None
     text = _text_of(path)
     return None if text is None else read_script(text, file_name(path), environ=environ, path=path)
@@ -42,19 +42,24 @@ def is_script_file(path: str) -> bool:
 
 def _text_of(path: str) -> str | None:
     """The text of a script; ``None`` where a path holds none. Raises `InputError`."""
-    if path.endswith(".toml") or not os.path.isfile(path):
-        # A pipe can be read once: what takes it as a list does so.
+    if path.endswith(".toml") or not (os.path.isfile(path) or is_pipe(path)):
         return None
     try:
-        with Path(path).open("rb") as file:
-            bare = file.read(BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()
-            size = os.fstat(file.fileno()).st_size
+        if is_pipe(path):
+            beginning = peek_pipe(path, MOST_BYTES + 1)
+            size = len(beginning)
+        else:
+            with Path(path).open("rb") as file:
+                beginning = file.read(BEGINNING)
+                size = os.fstat(file.fileno()).st_size
     except OSError:
         return None
+    bare = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
     if (size > MOST_BYTES and not bare.startswith(b"#!")) or b"\0" in bare:
         return None
     try:
-        text = read_text(path, "a batch script", most=MOST_BYTES)
+        # A program is bytes, as sbatch has it: comments of ten years ago are in whatever encoding.
+        text = read_text(path, "a batch script", lenient=True, most=MOST_BYTES)
     except InputError:
         if bare.startswith(b"#!"):
             raise

@@ -18,6 +18,10 @@ _TRUE = ("", "yes")
 _NOT_ZERO = re.compile(r"[+-]?0*[1-9]", re.ASCII)
 
 
+class UnknownOptionError(InputError):
+    """An option that sbatch has only where a plugin of the site adds it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """One option as it was given: what it is, its value (``None``: none), and where it stands.
@@ -48,12 +52,18 @@ class Placed:
 
 
 def parse_words(
-    words: Sequence[Placed], origin: str = HEAD, *, into: list[Given] | None = None
+    words: Sequence[Placed],
+    origin: str = HEAD,
+    *,
+    into: list[Given] | None = None,
+    unknown: list[UnknownOptionError] | None = None,
 ) -> tuple[list[Given], list[Placed]]:
     """The options of a row of words, and what follows them. Raises `InputError` with the place of the word.
 
     The row of a script is that of all its lines together: a value may stand on the next line. Options are
-    added to ``into``, which has those before the wrong word where it raises.
+    added to ``into``, which has those before the wrong word where it raises. With ``unknown`` the options of
+    a site's plugins are no wrong words: they are added to it, and the words behind them, which may be their
+    values, are passed over.
     """
     found: list[Given] = [] if into is None else into
     at = 0
@@ -66,7 +76,16 @@ def parse_words(
         if not text.startswith("-") or text == "-":
             return found, list(words[at:])
         at += 1
-        for option, value, name in _options_of(word):
+        try:
+            options = list(_options_of(word))
+        except UnknownOptionError as error:
+            if unknown is None:
+                raise
+            unknown.append(error)
+            while at < len(words) and not words[at].text.startswith("-"):
+                at += 1
+            continue
+        for option, value, name in options:
             # A value may be the next word, even on the next #SBATCH line.
             if option.value == "required" and value is None:
                 if at == len(words):
@@ -92,7 +111,7 @@ def _options_of(word: Placed) -> Iterator[tuple[ScriptOption, str | None, str]]:
     # One dash may stand for several letters (-HN2): the first one with a value takes the rest of the word.
     for at, letter in enumerate(word.text[1:], 1):
         if letter not in BY_LETTER:
-            raise InputError(
+            raise UnknownOptionError(
                 f"found -{letter}, which sbatch does not know, expected one of its options", where=word.where
             )
         option = BY_LETTER[letter]
@@ -127,9 +146,9 @@ def find_option(name: str, where: str) -> ScriptOption:
         raise InputError(
             f"found --{name}, which begins several options, expected one of {several}", where=where
         )
-    raise InputError(
-        f"found --{name}, which sbatch does not know, expected one of its options (a #DOVETAIL line holds "
-        "those of 'dovetail submit')",
+    raise UnknownOptionError(
+        f"found --{name}, which sbatch does not know without a plugin of its site, expected one of its own "
+        "options (a #DOVETAIL line holds those of 'dovetail submit')",
         where=where,
     )
 
@@ -137,7 +156,8 @@ def find_option(name: str, where: str) -> ScriptOption:
 def head_options(text: str) -> list[Given]:
     """The options of a script's ``#SBATCH`` lines, for what hands it to sbatch as it is.
 
-    From the first line on that sbatch will refuse, they are left to sbatch.
+    From the first line on that sbatch will refuse, they are left to sbatch; options that only a plugin of
+    the site's Slurm knows are so alone.
 
     >>> [one.as_word for one in head_options("#!/bin/sh\\n#SBATCH -N2 --comm='a b' # c\\necho")]
     ['--nodes=2', '--comment=a b']
@@ -149,7 +169,7 @@ def head_options(text: str) -> list[Given]:
             row += [Placed(word, "", line.line) for word in line.words]
     found: list[Given] = []
     with suppress(InputError):
-        parse_words(row, into=found)
+        parse_words(row, into=found, unknown=[])
     return found
 
 

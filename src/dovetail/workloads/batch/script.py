@@ -19,7 +19,7 @@ from dovetail.spec.sbatch import INPUT_VARIABLES, ScriptOption
 from dovetail.spec.values import MAIL_TYPES
 from dovetail.workloads.batch import environment, units
 from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, read_directives
-from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
+from dovetail.workloads.batch.options import Given, Placed, UnknownOptionError, from_environment, parse_words
 from dovetail.workloads.batch.passed_over import CHECKS
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.resources import Requested, Shares, share_out
@@ -40,13 +40,15 @@ PASSED_OVER = "has no meaning here and is passed over"
 class Note:
     """What becomes of one option: where it stands, how it was written, what happens.
 
-    ``line`` is that of the script, ``None`` for what the environment or the command line sets.
+    ``line`` is that of the script, ``None`` for what the environment or the command line sets. What
+    ``is_for_slurm`` is refused here, and may be honoured by a Slurm that gets the script as it is.
     """
 
     where: str
     option: str
     effect: str
     line: int | None = None
+    is_for_slurm: bool = False
 
     def sentence(self) -> str:
         """``job.sh: line 3: --mail-type=END: no mail is sent``."""
@@ -91,6 +93,10 @@ class BatchScript:
     def job_name(self) -> str:
         """The name of its job, unless an option gives one: that of its file, else ``sbatch``."""
         return os.path.basename(self.name) if self.path else "sbatch"
+
+    def leave_to_slurm(self) -> None:
+        """Refuse nothing that a Slurm may honour: the script goes to its sbatch as it is."""
+        self.refused = [note for note in self.refused if not note.is_for_slurm]
 
     def check(self) -> None:
         """Raise `InputError` for the first option that is refused."""
@@ -166,22 +172,26 @@ class _Reader:
         yield from self._of_words(row, "script")
 
     def _of_words(self, row: Sequence[Placed], origin: str) -> list[Given]:
+        unknown: list[UnknownOptionError] = []
         try:
-            given, rest = parse_words(row, origin)
+            given, rest = parse_words(row, origin, unknown=unknown)
         except InputError as error:
             self._refuse_error(error)
             return []
+        finally:
+            for one in unknown:
+                self._refuse_error(one, is_for_slurm=True)
         if rest:
             note = Note(rest[0].where, rest[0].text, "found no option, expected one", rest[0].line)
             self.found.refused.append(note)
         return given
 
-    def _refuse_error(self, error: InputError) -> None:
+    def _refuse_error(self, error: InputError, *, is_for_slurm: bool = False) -> None:
         """An error of reading: its place and its sentence, as a note."""
         place, _, sentence = str(error).rpartition(": found ")
         line = place.rpartition("line ")[2]
         number = int(line) if line.isdecimal() else None
-        self.found.refused.append(Note(place, "", f"found {sentence}", number))
+        self.found.refused.append(Note(place, "", f"found {sentence}", number, is_for_slurm))
 
     def _warn_foreign(self, line: Directive, where: str) -> None:
         effect = f"{PASSED_OVER}: only #SBATCH and #DOVETAIL lines are read"
@@ -256,7 +266,7 @@ class _Reader:
         # A method where the value decides; for all others the table of options has the treatment.
         method: Callable[[str], str] | None = getattr(self, f"_{option.name.replace('-', '_')}", None)
         if option.treatment == "refused":
-            self._note(self.found.refused, option.meaning)
+            self._note(self.found.refused, option.meaning, is_for_slurm=option.name in OF_CONTAINERS)
         elif method is None and self._is_wrong(option.name, given.value):
             pass
         elif method is None:
@@ -286,8 +296,9 @@ class _Reader:
             return True
         return False
 
-    def _note(self, notes: list[Note], effect: str) -> None:
-        notes.append(Note(self.given.where, self.given.text, effect, self.given.line))
+    def _note(self, notes: list[Note], effect: str, *, is_for_slurm: bool = False) -> None:
+        given = self.given
+        notes.append(Note(given.where, given.text, effect, given.line, is_for_slurm))
 
     def _warn(self, effect: str) -> str:
         """Warn about this option, and have it in no other list."""
@@ -491,7 +502,7 @@ class _Reader:
     def _partition(self, value: str) -> str:
         names = [name for name in value.split(",") if name]
         if not names:
-            raise ValueError("found no name, expected a partition")
+            return self._warn("names no partition: the job may run in any")
         self._keep("partition", ",".join(names))
         return f"nodes of {' or '.join(names)}, where the service has partitions"
 
@@ -660,8 +671,10 @@ class _Reader:
     def _tres_per_task(self, value: str) -> str:
         for entry in value.split(","):
             # "gres/gpu" and "gres:gpu" are both written.
-            name, _, amount = entry.replace("gres:", "gres/").partition("=")
+            name, equals, amount = entry.replace("gres:", "gres/").partition("=")
             kind, _, model = name.partition(":")
+            if not equals:  # as in the first versions: cpu:2, gres/gpu:a100:2
+                model, _, amount = model.rpartition(":")
             if kind == "cpu":
                 self.requested.cpus_per_task = units.parse_count(amount)
             elif kind == "mem":
@@ -679,7 +692,7 @@ class _Reader:
         """The shares of nodes, and with them the fields and the variables."""
         found = self.found
         # Shares that rest on a refused option would only refuse it again.
-        if found.refused:
+        if not all(note.is_for_slurm for note in found.refused):
             return
         # A remark is put beside the first option that counts.
         place = next((self.places[name] for name in COUNTED if name in self.places), None)
@@ -755,6 +768,8 @@ LATE = frozenset(
     {"array", "dependency", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "partition"}
 )
 """Options whose values the controller reads, so that a wrong one that is replaced does no harm."""
+OF_CONTAINERS = ("container", "container-id")
+"""Options that a Slurm honours where a script goes to it as it is."""
 COUNTED = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node",
     "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "gres", "mem", "mem-per-cpu", "mem-per-gpu",

@@ -58,8 +58,10 @@ def _script_program(text: str, path: str) -> list[str]:
     interpreter, _, rest = text.partition("\n")[0].removeprefix("#!").strip().partition(" ")
     if not interpreter:
         raise InputError("found #! without an interpreter, expected e.g. #!/bin/sh", where=f"{path}: line 1")
+    # What came through a descriptor is gone when the job starts.
+    is_lasting = path != STDIN and not path.startswith("/dev/") and os.path.isfile(path)
     words = [interpreter, *([rest.strip()] if rest.strip() else [])]
-    return [*words, _keep_script(text) if path == STDIN else os.path.abspath(path)]
+    return [*words, os.path.abspath(path) if is_lasting else _keep_script(text)]
 
 
 def _keep_script(text: str) -> str:
@@ -68,7 +70,7 @@ def _keep_script(text: str) -> str:
     The same text has the same file, so that runs of one script share it. Raises `InputError`.
     """
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    data = text.encode()
+    data = text.encode("utf-8", "surrogateescape")
     path = Path(state, "dovetail", "scripts", hashlib.blake2b(data, digest_size=16).hexdigest())
     try:
         private_folder(path.parent)
