@@ -302,6 +302,32 @@ def test_sacct_filters(slurm: Shims, tmp_path: Path) -> None:
         assert done.stderr.startswith(sentence)
 
 
+def test_sacct_prints_the_script_of_a_job(slurm: Shims, tmp_path: Path) -> None:
+    """As Slurm 22.05 does, byte for byte; the environment of a job is not kept."""
+    text = b"#!/bin/sh\n# caf\xe9\ntrue\n"
+    (tmp_path / "job.sh").write_bytes(text)
+    job = slurm.submit("-a", "1-2", "job.sh", cwd=tmp_path)
+    slurm.ended(job)
+    asked = subprocess.run(["sacct", "-B", "-j", job], env=slurm.environment, capture_output=True, check=True)
+    line = b"-" * 80
+    heads = [f"Batch Script for {job}_{index}\n".encode() for index in (1, 2)]
+    assert asked.stdout == b"".join(head + line + b"\n" + text + b"\n" for head in heads)
+    kept = slurm.out("sacct", "--env-vars", "-j", f"{job}_1").split("\n")
+    assert kept == [f"Environment used for {job}_1 (must be batch to display)", "-" * 80, "NONE", "", ""]
+    for words in (["-B"], ["--env-vars"], ["-B", "--env-vars", "-j", job]):
+        done = slurm.run("sacct", *words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("sacct: fatal: ")
+
+
+def test_srun_takes_options_of_other_machines(slurm: Shims, tmp_path: Path) -> None:
+    """Slurm itself passes them over where there is nothing to bind, to copy or to choose from."""
+    options = "--accel-bind=g --bcast-exclude=/lib --het-group=0"
+    job = slurm.submit("-n2", "--wrap", f"srun {options} --tasks-per-node=2 echo hi", cwd=tmp_path)
+    assert slurm.ended(job) == "COMPLETED"
+    assert (tmp_path / f"slurm-{job}.out").read_text() == "hi\nhi\n"
+
+
 def test_nodes_and_partitions(slurm: Shims) -> None:
     assert slurm.out("sinfo", "-o", "%P") == "PARTITION\ndovetail*\n"
     assert slurm.out("sinfo", "-h", "-N", "-o", "%N %c").strip().endswith(" 2")

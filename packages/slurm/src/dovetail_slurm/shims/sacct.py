@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,12 +19,13 @@ from dovetail_slurm.shims.times import format_cpu_time, format_full, format_mome
 
 OPTIONS = Options(
     "sacct",
-    "allusers!a accounts=A allocations!X array! brief!b .clusters=M .completion!c constraints=C delimiter= "
-    ".duplicates!D endtime=E .federation! file=f flags=F format=o gid=g group= "
-    "help!h helpformat!e jobs=j json! .local! long!l name= ncpus=I nnodes=i nodelist=N noconvert! noheader!n "
-    "parsable!p parsable2!P partition=r qos=q reason=R .sibling! starttime=S state=s timelimit-max=K "
-    "timelimit-min=k truncate!T uid=u user= units= usage! use-local-uid! verbose!v version!V wckeys=W "
-    "whole-hetjob? .yaml! associations=x .allclusters!L jobname=",
+    "allusers!a accounts=A allocations!X array! batch-script!B brief!b .clusters=M .completion!c "
+    "constraints=C delimiter= .duplicates!D endtime=E env-vars! .federation! fields= file=f flags=F "
+    "format=o gid=g group= help!h helpformat!e help-fields! jobs=j json! .local! long!l name= ncpus=I "
+    "nnodes=i nodelist=N noconvert! noheader!n parsable!p parsable2!P partition=r qos=q reason=R .sibling! "
+    "starttime=S state=s timelimit-max=K timelimit-min=k truncate!T uid=u user= units= usage! "
+    "use-local-uid! verbose!v version!V wckeys=W whole-hetjob? .yaml! associations=x .allclusters!L "
+    "jobname=",
 )
 USUAL = "jobid,jobname,partition,account,alloccpus,state,exitcode"
 BRIEF = "jobid,state,exitcode"
@@ -282,13 +284,17 @@ def run(words: list[str], place: str) -> int:
     if has_option(given, "help", "usage"):
         print(f"sacct [<OPTION>]\n{' '.join(f'--{name}' for name in OPTIONS.values)}")
         return 0
-    if has_option(given, "helpformat"):
+    if has_option(given, "helpformat", "help-fields"):
         return _print_fields()
     if rest:
         raise Wrong("sacct: error: Unknown arguments:", *(f"sacct: error:  {one}" for one in rest))
     columns = _choose_columns(given)
+    what = _wanted_texts(given)
     service = Service("sacct", place)
     found = choose_jobs(given, service)
+    if what:
+        _print_texts(found, service, what)
+        return 0
     if has_option(given, "json"):
         import json
 
@@ -310,6 +316,47 @@ def run(words: list[str], place: str) -> int:
         values = [_value(line, one.name.lower(), unit) for one in columns]
         print(_format_line(values, columns, parsed, delimiter))
     return 0
+
+
+BATCH_SCRIPT = "Batch Script for {}"
+ENVIRONMENT = "Environment used for {} (must be batch to display)"
+
+
+def _wanted_texts(given: Sequence[Given]) -> str:
+    """The heading of the texts that are printed in the place of a table, if any. Raises `Wrong`."""
+    asked = [name for name in ("batch-script", "env-vars") if has_option(given, name)]
+    if len(asked) > 1:
+        raise Wrong("sacct: fatal: Options --batch-script and --env-vars are mutually exclusive")
+    if not asked:
+        return ""
+    if last_value(given, "jobs") is None:
+        kind = "scripts" if asked == ["batch-script"] else "environment"
+        raise Wrong(
+            f"sacct: fatal: When requesting job {kind} you must also request specific jobs with the '-j' "
+            "option."
+        )
+    return BATCH_SCRIPT if asked == ["batch-script"] else ENVIRONMENT
+
+
+def _print_texts(found: Sequence[Job], service: Service, heading: str) -> None:
+    """The script of each job; environments are not kept by job, as in a Slurm without ``job_env``."""
+    for job in found:
+        text = _script_of(job, service) if heading == BATCH_SCRIPT else b""
+        head = f"{heading.format(job.id)}\n{'-' * 80}\n"
+        # Bytes: a script has whatever encoding its writer has chosen.
+        sys.stdout.buffer.write(head.encode() + (text or b"NONE\n") + b"\n")
+
+
+def _script_of(job: Job, service: Service) -> bytes:
+    """The script of a job; nothing where it has none, or its file is not of this machine or account."""
+    folder = service.folder()
+    if not (folder and job["script"]):
+        return b""
+    try:
+        with open(f"{folder}/scripts/{job.array}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _last_is(given: Sequence[Given], name: str) -> bool:
@@ -344,7 +391,7 @@ def _fit_value(value: str, width: int) -> str:
 
 
 def _choose_columns(given: Sequence[Given]) -> list[Column]:
-    texts = [one.value or "" for one in given if one.name == "format"]
+    texts = [one.value or "" for one in given if one.name in ("format", "fields")]
     if not texts:
         texts = [os.environ.get("SACCT_FORMAT", "")] if "SACCT_FORMAT" in os.environ else []
     if not texts:

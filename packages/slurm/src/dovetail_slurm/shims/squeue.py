@@ -17,10 +17,10 @@ from dovetail_slurm.shims.times import format_moment, format_short
 
 OPTIONS = Options(
     "squeue",
-    "account=A all!a array!r .array-unique! .clusters=M .cluster= expand-patterns! .federation! "
+    "account=A accounts= all!a array!r .array-unique! .clusters=M .cluster= expand-patterns! .federation! "
     "Format=O format=o help! hide! iterate=i jobs~j json! licenses=L .local! long!l me! name=n "
     "nodelist=w nodes= noheader!h noconvert! partition=p priority!P qos=q reservation=R .sibling! "
-    "sort=S start! states=t steps~s usage! user=u .verbose!v .yaml! version!V only-job-state!",
+    "sort=S start! states=t steps~s usage! user=u users= .verbose!v .yaml! version!V only-job-state!",
 )
 USUAL = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
@@ -257,7 +257,7 @@ def choose_jobs(given: Sequence[Given], service: Service) -> list[Job]:
         raise Wrong(f"squeue: error: Invalid job id: {error}") from None
     states = _wanted_states(given)
     question: dict[str, Any] = {"state": [one for one in states if one in of.OURS]}
-    users = of.user_names(listed_values(given, "user")) + (
+    users = of.user_names(listed_values(given, "user", "users")) + (
         [of.account_name()] if has_option(given, "me") else []
     )
     question |= {"jobs": ",".join(ids) or None, "user": users, "name": listed_values(given, "name")}
@@ -279,7 +279,7 @@ def choose_jobs(given: Sequence[Given], service: Service) -> list[Job]:
         ("partition", lambda job: job.partition),
         ("qos", lambda job: str(job.option.get("qos") or "normal")),
     ):
-        wanted = listed_values(given, name)
+        wanted = listed_values(given, name, f"{name}s")
         if wanted:
             found = [job for job in found if value(job) in wanted]
     nodes = last_value(given, "nodelist", "nodes")

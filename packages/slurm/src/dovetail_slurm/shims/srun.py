@@ -22,22 +22,23 @@ from dovetail_slurm.shims.service import Refused, Service
 
 OPTIONS = Options(
     "srun",
-    "account=A .acctg-freq= array=a .bb= .bbf= .bcast? begin=b chdir=D workdir= .cluster-constraint= "
-    ".clusters=M comment= .compress? constraint=C container= .contiguous! .core-spec=S "
-    ".cores-per-socket= .cpu-bind= .cpu_bind= .cpu-freq= cpus-per-gpu= cpus-per-task=c deadline= "
-    ".delay-boot= dependency=d .disable-status!X .distribution=m .epilog= error=e exact! exclude=x "
-    "exclusive? export= .extra-node-info=B .get-user-env? gid= .gpu-bind= .gpu-freq= gpus=G "
-    "gpus-per-node= gpus-per-socket= gpus-per-task= gres= .gres-flags= help!h .hint= hold!H "
-    ".immediate?I input=i .interactive! job-name=J jobid= kill-on-bad-exit?K label!l licenses=L "
+    ".accel-bind= account=A .acctg-freq= array=a .bb= .bbf= .bcast? .bcast-exclude= begin=b chdir=D "
+    "workdir= .cluster-constraint= .clusters=M comment= .compress? constraint=C container= .contiguous! "
+    ".core-spec=S .cores-per-socket= .cpu-bind= .cpu_bind= .cpu-freq= cpus-per-gpu= cpus-per-task=c "
+    "deadline= .debugger-test! .delay-boot= dependency=d .disable-status!X .distribution=m .epilog= error=e "
+    "exact! exclude=x exclusive? export= .extra-node-info=B .get-user-env? gid= .gpu-bind= .gpu-freq= "
+    "gpus=G gpus-per-node= gpus-per-socket= gpus-per-task= gres= .gres-flags= help!h .het-group= .hint= "
+    "hold!H .immediate?I input=i .interactive! job-name=J jobid= kill-on-bad-exit?K label!l licenses=L "
     ".mail-type= .mail-user= .mcs-label= mem= .mem-bind= .mem_bind= mem-per-cpu= mem-per-gpu= mincpus= "
     ".mpi= multi-prog! .msg-timeout= .network= nice? .no-allocate!Z .no-kill?k nodefile=F nodelist=w "
-    "nodes=N ntasks=n .ntasks-per-core= ntasks-per-gpu= ntasks-per-node= .ntasks-per-socket= open-mode= "
-    "output=o overcommit!O overlap! oversubscribe!s partition=p .power= .prefer= .preserve-env!E "
-    ".priority= .profile= .prolog= .propagate? pty? qos=q quiet!Q .quit-on-interrupt! .reboot! "
-    "relative=r requeue! no-requeue! reservation= .resv-ports? .send-libs? signal= .slurmd-debug= "
-    ".sockets-per-node= .spread-job! .switches= task-epilog= task-prolog= test-only! .thread-spec= "
-    "threads=T .threads-per-core= time=t .time-min= .tmp= .tres-bind= .tres-per-task= uid= unbuffered!u "
-    ".usage! .use-min-nodes! .verbose!v version!V wait=W .wait-for-nodes? wckey= .whole! .x11?",
+    "nodes=N ntasks=n .ntasks-per-core= ntasks-per-gpu= ntasks-per-tres= ntasks-per-node= "
+    ".ntasks-per-socket= open-mode= output=o overcommit!O overlap! oversubscribe!s .pack-group= partition=p "
+    ".power= .prefer= .preserve-env!E .priority= .profile= .prolog= .propagate? pty? qos=q quiet!Q "
+    ".quit-on-interrupt! .reboot! relative=r requeue! no-requeue! reservation= .resv-ports? .send-libs? "
+    "signal= .slurmd-debug= .sockets-per-node= .spread-job! .switches= tasks-per-node= task-epilog= "
+    "task-prolog= test-only! .thread-spec= threads=T .threads-per-core= time=t .time-min= .tmp= .tres-bind= "
+    ".tres-per-task= uid= unbuffered!u .usage! .use-min-nodes! .verbose!v version!V wait=W .wait-for-nodes? "
+    "wckey= .whole! .x11?",
 )
 OF_THE_JOB = (
     "account",
@@ -70,6 +71,8 @@ OF_THE_JOB = (
     "ntasks",
     "ntasks-per-gpu",
     "ntasks-per-node",
+    "ntasks-per-tres",
+    "tasks-per-node",
     "overcommit",
     "partition",
     "qos",
@@ -262,7 +265,7 @@ class Step:
 
     def _count_tasks(self) -> int:
         text = last_value(self.given, "ntasks")
-        each = last_value(self.given, "ntasks-per-node")
+        each = last_value(self.given, "ntasks-per-node", "tasks-per-node")
         if text is None and each is not None and each.isdecimal():
             return int(each) * len(self.nodes)
         if text is None:
