@@ -140,6 +140,14 @@ def test_a_wrong_value_is_refused_beside_an_option_of_a_plugin() -> None:
     assert [note.option for note in found.refused] == ["-t soon"]
 
 
+def test_a_partition_without_a_name_is_none() -> None:
+    found = read("#SBATCH --partition=")
+    assert ("partition" in found.fields, found.refused) == (False, [])
+    assert [note.sentence() for note in found.warned] == [
+        "job.sh: line 2: --partition=: names no partition: the job may run in any"
+    ]
+
+
 def test_lines_of_other_batch_systems_are_warned_about() -> None:
     (note,) = read("#PBS -l nodes=2").warned
     assert note.sentence().startswith("job.sh: line 2: #PBS has no meaning here and is passed over")
@@ -166,7 +174,6 @@ def test_lines_of_other_batch_systems_are_warned_about() -> None:
         ("--tmp=x", "job.sh: line 2: --tmp=x: found 'x', expected MiB"),
         ("--time-min=10 -t 5", "job.sh: line 2: --time-min=10: found more than the 300 s of --time"),
         ("--deadline=2020-01-01", "job.sh: line 2: --deadline=2020-01-01: found a moment that has passed"),
-        ("--partition=", "job.sh: line 2: --partition=: found no name, expected a partition"),
         ("--mail-type=", "job.sh: line 2: --mail-type=: found no type, expected some of NONE"),
         ("--nice=99999999999", "job.sh: line 2: --nice=99999999999: found '99999999999', expected a number"),
         ("-w n[1-3] -N 2", "job.sh: line 2: -N 2: found a list of 3 nodes, expected at most 2"),
@@ -250,6 +257,8 @@ def test_no_option_is_dropped_silently(option: Any) -> None:
         ("--mincpus=4 -n 2", {"cpus": 4}),
         ("-O -n 8 -c 2", {"cpus": 2}),
         ("--tres-per-task=cpu=2,gres/gpu:v100=1,mem=1G -n 2",
+         {"cpus": 4, "gpus": 2, "on": ["gpu"], "models": ["v100"], "memory": 2 << 30}),
+        ("--tres-per-task=cpu:2,gres/gpu:v100:1,mem:1G -n 2",
          {"cpus": 4, "gpus": 2, "on": ["gpu"], "models": ["v100"], "memory": 2 << 30}),
     ],
 )  # fmt: skip
