@@ -64,6 +64,14 @@ def test_an_agent_submits_looks_and_cancels(service: Serving) -> None:
             "submit", "wait", "queue", "explain", "whatif", "forecast", "logs", "cancel", "triage", "devices",
         }  # fmt: skip
         assert all(tool.output_schema and tool.description for tool in tools.values())
+        answers = {
+            name: set(tool.output_schema["properties"]) for name, tool in tools.items() if name != "explain"
+        }
+        assert answers["wait"] == {"jobs", "left"}, "results have types, and the client knows them"
+        assert all(answers.values())
+        assert tools["forecast"].output_schema["$defs"]["Foretold"]["properties"]["predicted_end"]["anyOf"][
+            0
+        ] == {"type": "number"}
         seen = await call("submit", command=["echo", "$HOME; true"], name="hello", dry_run=True)
         (would,) = seen["jobs"]
         assert (seen["ids"], would["command"]) == ([], "echo '$HOME; true'")
