@@ -214,6 +214,34 @@ def test_it_ends_with_its_last_reference_and_with_the_program() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("8\n", "", 0)
 
 
+INTERRUPTED = """
+import dovetail, os, signal, sys, threading, time
+def tick():
+    open(sys.argv[2], "w").close()
+    time.sleep(1000)
+def interrupt():
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+executor = dovetail.Executor(1, local=True)
+futures = [executor.submit(tick) for _ in range(3)]
+if sys.argv[1] == "with":
+    with executor:
+        futures[0].result()
+futures[0].result()
+"""
+
+
+@pytest.mark.parametrize("how", ["with", "without"])
+def test_ctrl_c_ends_a_program_and_its_calls(how: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", INTERRUPTED, how, str(tmp_path / "began")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert done.stderr.count("Traceback") == 1
+
+
 def test_no_cycles_keep_results(two: dovetail.Executor) -> None:
     class Big:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,23 @@ def test_a_killed_worker_and_a_cancelled_one(service: Serving, asks: Connection,
         assert isinstance(error, WorkerLost)
         assert "CANCELLED" in str(error)
         assert rest.result(LONG) == 25
+
+
+def test_after_ctrl_c_no_call_runs_on(service: Serving, asks: Connection, tmp_path: Path) -> None:
+    def interrupt(executor: dovetail.Executor, futures: list[Future[Any]]) -> None:
+        futures += [executor.submit(ef.wait_for, str(tmp_path / "never")) for _ in range(2)]
+        until(lambda: futures[0].running() and jobs(asks, "RUNNING"))
+        raise KeyboardInterrupt
+
+    futures: list[Future[Any]] = []
+    with (
+        pytest.raises(KeyboardInterrupt),
+        dovetail.Executor(1, service=service.folder.path) as executor,
+    ):
+        interrupt(executor, futures)
+    assert "interrupted" in str(futures[0].exception(0))
+    assert futures[1].cancelled()
+    until(lambda: not jobs(asks))
 
 
 def test_workers_that_are_not_needed_any_more_leave_the_queue(

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from dovetail.errors import InputError
@@ -168,6 +169,17 @@ class Executor(FuturesExecutor):
         self._pool.stop(cancel=cancel_futures)
         if wait:
             self._pool.thread.join()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """`shutdown`; after Ctrl-C, which workers ignore, without the calls that wait or run."""
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self._pool.stop(cancel=interrupted, abandon=interrupted)
+        self._pool.thread.join()
 
     def _kinds_of(self, function: Callable[..., Any]) -> tuple[str, ...]:
         """The kinds of workers for a function."""

@@ -330,11 +330,13 @@ class JobCrew:
             self._forget_member(member)
 
     def close(self) -> None:
-        """All workers leave; jobs that have not begun are cancelled. Nothing is left behind."""
+        """All workers leave; jobs that have not begun, or are in a call, are cancelled. Nothing stays."""
         if self._closed:
             return
         self._closed = True
-        waiting = [member.job for member in self._members.values() if member.connection is None]
+        # Who is in a call would notice only after it that it may leave.
+        members = self._members.values()
+        waiting = [member.job for member in members if member.connection is None or member.orders]
         for member in list(self._members.values()):
             self._forget_member(member)
         if waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -152,7 +153,7 @@ class Pool:
         self._retry_at = 0.0
         self._asleep = False
         self._lock = threading.Lock()
-        self._stopping = False
+        self._stopping = self._abandoned = False
         self._broken: BaseException | None = None
         self._began_alone = False
         self._process = os.getpid()
@@ -187,10 +188,11 @@ class Pool:
             self._asleep = False
             self._crew.end_wait()
 
-    def stop(self, *, cancel: bool = False) -> None:
-        """End when all calls are done; those that wait are cancelled on request."""
+    def stop(self, *, cancel: bool = False, abandon: bool = False) -> None:
+        """End when all calls are done; on request those that wait are cancelled, and those that run ended."""
         with self._lock:
             self._stopping = True
+            self._abandoned = self._abandoned or abandon
         # The pool's thread passes over them.
         if cancel:
             for call in list(self._calls):
@@ -206,6 +208,8 @@ class Pool:
             if not self._deep:
                 self._crew.begin_map(dict.fromkeys(self._seats, shipped), Work({}, None))
             while not (self._stopping and not self._calls and not self._has_orders()):
+                if self._abandoned:
+                    raise BrokenExecutor("the program was interrupted")
                 # Read before the look at the calls, so that one submitted in between ends the wait at once.
                 known = self._submitted
                 self._pass_over_cancelled()
@@ -552,5 +556,7 @@ def _end_with_the_program(pool: Pool) -> None:
 
 def _end_all() -> None:
     threading.main_thread().join()
+    # Ctrl-C reaches the program alone: who hits it wants no call made any more.
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
     for pool in list(_POOLS):
-        pool.stop()
+        pool.stop(cancel=interrupted, abandon=interrupted)
