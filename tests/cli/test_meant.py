@@ -39,6 +39,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run -- nosuchprog", "dovetail run -- PROGRAM ARGUMENTS"),
         ("run -- fit.py --lr 3", "dovetail run -- python fit.py --lr 3"),
         ("run|solve a && solve b", "dovetail run -- sh -c 'solve a && solve b'"),
+        ("submit|--|solve a | solve b", "dovetail submit -- sh -c 'solve a | solve b'"),
+        ("run|--|solve a b", "dovetail run -- solve a b"),
         ("python fit.py --lr 3", "dovetail run -- python fit.py --lr 3"),
         ("fit.py", "dovetail run -- python fit.py"),
         ("kill 3", "dovetail cancel 3"),
@@ -50,11 +52,33 @@ def test_the_answer_is_the_command_that_was_meant(
     here: Path, capsys: pytest.CaptureFixture[str], typed: str, meant: str
 ) -> None:
     command, bar, text = typed.partition("|")
-    assert status_of([command, text] if bar else typed.split()) == 2
+    dashes = ["--"] if text.startswith("--|") else []
+    words = [command, *dashes, text.removeprefix("--|")] if bar else typed.split()
+    assert status_of(words) == 2
     said = capsys.readouterr().err
     assert said.endswith(f": {meant}\n")
     assert said.count("\n") == 1
     assert not (here / "service").exists()  # none was started for it
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("pause fit", "found 'fit', expected nothing there (single jobs: dovetail hold fit; see "),
+        ("resume 3 4", "found '3 4', expected nothing there (single jobs: dovetail release 3 4; see "),
+        ("runs last", "found 'last', expected nothing there (see 'dovetail runs --help')"),
+        ("move 3", "move: found no place, expected one of --first and --after JOB"),
+        (
+            "move 3 --first --after 2",
+            "move: found --first and --after, expected one of --first and --after JOB",
+        ),
+    ],
+)
+def test_words_that_are_too_many(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    assert status_of(typed.split()) == 2
+    assert capsys.readouterr().err.startswith(f"dovetail: {said}")
 
 
 def test_other_tools_words_are_none_of_our_commands() -> None:

@@ -120,6 +120,11 @@ def missing_program(command: Sequence[str], verb: str = "submit") -> str:
     # Braces and assignments are filled in later, so nothing can be known of them now.
     if "{" in word or "=" in word or shutil.which(word):
         return ""
+    first, *rest = word.split() or [word]
+    if rest and (program := _as_typed(first)):  # a whole command in quotes
+        whole = ["sh", "-c", word] if SHELL_SIGNS.search(word) else [*program, *rest]
+        words = " ".join(map(_quote_word, [*whole, *command[1:]]))
+        return f"found no program {word!r}, did you mean: dovetail {verb} -- {words}"
     likely = _as_typed(word) or ([] if "/" in word else get_close_matches(word, _find_programs(), 1, 0.75))
     if likely:
         meant = " ".join(map(_quote_word, [*likely, *command[1:]]))

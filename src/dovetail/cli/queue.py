@@ -83,7 +83,8 @@ def queue(
         print_note(f"and {left} more (--limit)")
     age = found.get("forecast_age")
     # Under a second it is as good as fresh.
-    if age is not None and age >= 1 and not parsable:
+    predicted = any(row["start"] is None and row["predicted_start"] is not None for row in rows)
+    if age is not None and age >= 1 and predicted and not parsable:
         print_note(f"predicted starts are as of {format_span(age)} ago")
     if not parsable and any(start_interval(row, now) for row in rows if row["start"] is None):
         print_note("a start ~A..B lies between A and B nine times in ten")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -97,10 +98,20 @@ class _Plain:
             raise InputError(f"found {value!r}, expected {error}", where=where) from None
 
 
+_EXTRA = re.compile(r"Got unexpected extra argument\(?s?\)? \((.*)\)")
+WHOLE = {"pause": "hold", "resume": "release"}
+"""Commands of the whole queue, and what does that to single jobs."""
+
+
 def used_wrongly(error: Any) -> str:
     """The sentence about an error of typer's, with where help is."""
     message = str(error.format_message()).rstrip(".")
     context = getattr(error, "ctx", None)
+    extra = _EXTRA.fullmatch(message)
+    if extra is not None and context is not None:
+        of_jobs = WHOLE.get(context.info_name)
+        more = "" if of_jobs is None else f"single jobs: dovetail {of_jobs} {extra[1]}; "
+        return f"found {extra[1]!r}, expected nothing there ({more}see '{context.command_path} --help')"
     if context is None or message.endswith((")", "?")):  # typer's own guess at what was meant
         return message
     return f"{message} (see '{context.command_path} --help')"

@@ -15,7 +15,9 @@ from dovetail.files.streams import print_note, ring_bell
 from dovetail.spec.jobs import as_form
 
 MOST_REFUSED = 10
-"""Jobs of which is shown why something could not be done."""
+"""Reasons that are shown why something could not be done …"""
+FEW = 5
+"""… each with at most so many of its jobs."""
 EVERYWHERE = "all"
 """Among the kinds that are paused: the whole queue."""
 MOST_LOOKED_AT, LOOK = 1_000, 2.0
@@ -44,10 +46,17 @@ def _show_answer(found: Mapping[str, Any], past: str, *, as_json: bool) -> int:
     else:
         shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
         print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
-    for job, why in list(refused.items())[:MOST_REFUSED]:
-        print_note(f"job {job} was not {past.lower()}: {why}")
-    if len(refused) > MOST_REFUSED:
-        print_note(f"and {len(refused) - MOST_REFUSED} more")
+    whys: dict[str, list[str]] = {}
+    for job, why in refused.items():
+        whys.setdefault(why, []).append(job)
+    # A name may be that of a hundred jobs of which all but one have ended: a line for each reason.
+    for why, jobs in list(whys.items())[:MOST_REFUSED]:
+        left = f" and {len(jobs) - FEW} more" if len(jobs) > FEW else ""
+        what = "job" if len(jobs) == 1 else "jobs"
+        was = "was" if len(jobs) == 1 else "were"
+        print_note(f"{what} {', '.join(jobs[:FEW])}{left} {was} not {past.lower()}: {why}")
+    if len(whys) > MOST_REFUSED:
+        print_note(f"and {sum(map(len, list(whys.values())[MOST_REFUSED:]))} more")
     return 0 if done else 1
 
 
@@ -73,9 +82,9 @@ def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
 @opt.takes_options("move")
 def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool) -> int:
     """Give waiting jobs other places in the queue; priorities and fair shares go before places."""
-    # Exactly one of them: both, and neither, leave the place open.
     if first == (after is not None):
-        raise InputError("found no place, or two, expected --first or --after JOB", where="move")
+        many = "--first and --after" if first else "no place"
+        raise InputError(f"found {many}, expected one of --first and --after JOB", where="move")
     with open_service(at) as service:
         found = service.post("/api/v1/move", {"job": job, "after": after})
     return _show_answer(found, "Moved", as_json=as_json)
