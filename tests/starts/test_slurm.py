@@ -90,6 +90,76 @@ def test_an_option_that_is_not_known_is_named() -> None:
         slurm.job_of_sbatch("sbatch --qos=high x", "ann", 0.0, "all")
 
 
+def table(text: str, between: str = "|", order: int = 1, names: dict[str, str] | None = None) -> str:
+    """A table of Slurm with other characters between its columns, in another order, by other names."""
+    rows = [line.split("|")[::order] for line in text.splitlines()]
+    rows[0] = [(names or {}).get(name, name) for name in rows[0]]
+    return "".join(between.join(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("between", ["|", "\t", ";", "^", "\x1f", "~!~"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_columns_come_in_any_order_with_any_character_between(between: str, order: int) -> None:
+    assert slurm.read_squeue(table(QUEUE, between, order), "q") == slurm.read_squeue(QUEUE, "q")
+    found = slurm.read_accounting(table(ACCOUNTING, between, order), "a")
+    assert found == slurm.read_accounting(ACCOUNTING, "a")
+
+
+def test_short_states_and_reasons_beside_nodes_are_read() -> None:
+    """The columns of ``%t`` and ``%R`` instead of ``%T``, ``%N`` and ``%r``."""
+    short = QUEUE.replace("RUNNING", "R").replace("PENDING", "PD").replace("|Resources||", "|x|(Resources)|")
+    found = slurm.read_squeue(table(short, names={"STATE": "ST", "NODELIST": "NODELIST(REASON)"}), "q")
+    assert [job.state for job in found] == ["RUNNING"] + 4 * ["PENDING"]
+    assert [job.hosts for job in found] == [("n0",), (), (), (), ()]
+    without = "\n".join(line.replace("|REASON", "").replace("|x|", "|") for line in short.splitlines()[:3])
+    without = without.replace("|None|", "|").replace("NODELIST", "NODELIST(REASON)")
+    assert [job.reason for job in slurm.read_squeue(without, "q")] == ["", "Resources"]
+
+
+def test_a_queue_that_does_not_show_which_nodes_are_taken_is_refused() -> None:
+    """All nodes would seem free."""
+    with pytest.raises(InputError, match="no column NODELIST"):
+        slurm.read_squeue(table(QUEUE, names={"NODELIST": "FEATURES"}), "q")
+
+
+def test_counts_of_kibi_and_ranges_are_read() -> None:
+    odd = QUEUE.replace("|PENDING|2|8|", "|PENDING|2-4|1K|")
+    job = slurm.read_squeue(odd, "q")[1]
+    assert (job.nodes, job.cpus) == (2, 1024)
+
+
+def test_an_accounting_of_other_columns_is_read() -> None:
+    names = {"JobID": "JobIDRaw", "ElapsedRaw": "x", "NNodes": "AllocNodes", "NCPUS": "AllocCPUS"}
+    assert slurm.read_accounting(table(ACCOUNTING, names=names), "a") == slurm.read_accounting(
+        ACCOUNTING, "a"
+    )
+
+
+def test_the_moment_of_a_file_is_that_of_what_runs(tmp_path: Path) -> None:
+    """A copy of the file is newer; half an hour of an hour has passed."""
+    for name, text in {"squeue": QUEUE, "nodes": NODES, "sacct": ACCOUNTING}.items():
+        (tmp_path / name).write_text(text)
+    files = [word for name in ("squeue", "nodes", "sacct") for word in (f"--{name}", str(tmp_path / name))]
+    found = json.loads(forecast(tmp_path, *files, "--json").stdout)
+    assert found["now"] == (slurm.read_squeue(QUEUE, "q")[0].start or 0.0) + 1800
+
+
+def test_a_long_queue_leaves_room_for_outcomes(tmp_path: Path) -> None:
+    line = QUEUE.splitlines()[3]
+    many = QUEUE + "".join(f"{n}{line[1:]}\n" for n in range(100, 1100))
+    for name, text in {"squeue": many, "nodes": NODES, "sacct": ACCOUNTING}.items():
+        (tmp_path / name).write_text(text)
+    files = [word for name in ("squeue", "nodes", "sacct") for word in (f"--{name}", str(tmp_path / name))]
+    found = forecast(tmp_path, *files, "--json")
+    rows = [row for row in json.loads(found.stdout)["jobs"] if row["predicted_start"] is not None]
+    assert len(rows) == 1002
+    assert all(
+        row["predicted_start_low"] <= row["predicted_start"] <= row["predicted_start_high"] for row in rows
+    )
+    (kept,) = tmp_path.rglob("*.json")
+    assert 50 <= len(json.loads(kept.read_text())["forecasts"]) <= 100
+
+
 def test_texts_that_are_something_else_are_refused() -> None:
     for read, text in ((slurm.read_squeue, "a b c"), (slurm.read_nodes, "x"), (slurm.read_accounting, "x|y")):
         with pytest.raises(InputError):

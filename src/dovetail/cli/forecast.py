@@ -6,7 +6,9 @@ import getpass
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dovetail.cli import options as opt
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from dovetail.starts.slurm_rules import SlurmRules
 
 WEEKS = "now-28days"
+MOST_REMEMBERED = 100
+"""Of the jobs that are new in a call so many are remembered, evenly over the line."""
 
 
 class Outlook(NamedTuple):
@@ -79,7 +83,7 @@ def forecast(
         notes.append(f"no accounting ({error}): run times are walltimes, and what ended of late")
         ended = state.ended_jobs(jobs)
     # A recorded queue has its own present; judging it by the clock would shift every wait.
-    now = _current_moment(squeue)
+    now = _current_moment(squeue, jobs)
     draws = state.draws_of(cluster, ended, jobs, now)
     calibration = _load_calibration()
     # Starts that were forecast at an earlier call are judged first: they teach the correction.
@@ -112,11 +116,8 @@ def forecast(
         # A number is a job or its whole array, as in Slurm's own commands.
         return job in (None, one.id, one.array) and user in (None, one.user)
 
-    for place, queued in enumerate(situation.waiting):
-        id = str(queued.key)
-        seen = _make_outlook(
-            starts[:, place], calibration, now, None if id in calibration.waiting_keys else id
-        )
+    ids = [str(queued.key) for queued in situation.waiting]
+    for id, seen in zip(ids, _make_outlooks(starts, calibration, now, ids), strict=True):
         if is_chosen(by_id[id]) and wanted is None:
             found.append(_forecast_row(by_id[id], seen))
     if wanted is None:
@@ -187,20 +188,29 @@ def _forecast_row(job: SlurmJob, seen: Outlook | None) -> dict[str, Any]:
     }
 
 
-def _make_outlook(starts: Any, calibration: Calibration, now: float, foretell: str | None) -> Outlook:
+def _make_outlooks(
+    starts: Any, calibration: Calibration, now: float, remembered: Sequence[str] = ()
+) -> list[Outlook]:
+    """Of each column of starts; some of the jobs ``remembered``, which are new, are judged later."""
     import numpy as np
 
-    from dovetail.starts.calibration import spread_of, wait_of
+    from dovetail.starts.calibration import MINUTE, log_wait, spread_of
     from dovetail.starts.rolling import waits_as_logs
 
-    low, middle, high = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95)).tolist()
-    spread = spread_of(low, high)
-    if foretell is not None:
-        made = calibration.make_forecast(foretell, now, middle, spread)
-        first, last = made.low, made.high
-    else:
-        first, last = calibration.wait_interval(now, middle, spread)
-    return Outlook(now + wait_of(first), now + wait_of(middle), now + wait_of(last))
+    if not starts.shape[1]:
+        return []
+    bounds = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95), axis=0)
+    middles = bounds[1]
+    spreads = np.array([spread_of(low, high) for low, high in bounds[::2].T.tolist()])
+    low, high = middles + calibration.line_corrections(now, middles) * spreads
+    low = np.maximum(low, log_wait(0.0))
+    waits = np.maximum(np.exp(np.array([low, middles, high])) - MINUTE, 0.0)
+    # Those of a long queue would leave no room in the calibration's window for outcomes that are known.
+    known = set(calibration.waiting_keys)
+    new = [place for place, id in enumerate(remembered) if id not in known]
+    for place in new[:: -(-len(new) // MOST_REMEMBERED) or 1]:
+        calibration.make_forecast(remembered[place], now, float(middles[place]), float(spreads[place]))
+    return [Outlook(*row) for row in (now + waits).T.tolist()]
 
 
 def _find_sooner(
@@ -231,7 +241,7 @@ def _find_sooner(
                 raise InputError("no node that is in use could run it", where="forecast")
             continue
         starts = draws.starts(situation, places[0])[:, places[0]]
-        seen = _make_outlook(starts, calibration, now, None)
+        (seen,) = _make_outlooks(starts[:, None], calibration, now)
         if plain is None:
             plain = starts
         share = float(np.mean(starts < plain - 60.0)) - float(np.mean(starts > plain + 60.0))
@@ -252,9 +262,15 @@ def _source_name(path: Path | None, command: str) -> str:
     return command if path is None else str(path)
 
 
-def _current_moment(squeue: Path | None) -> float:
-    """This moment, or when a file of the queue was written."""
-    return time.time() if squeue is None else squeue.stat().st_mtime
+def _current_moment(squeue: Path | None, jobs: Sequence[SlurmJob]) -> float:
+    """This moment; of a file of the queue when it was printed, by what runs, else when it was written."""
+    if squeue is None:
+        return time.time()
+    # A copy of a file is newer than what is in it.
+    moments = [
+        job.start + job.ran for job in jobs if job.state == "RUNNING" and job.start is not None and job.ran
+    ]
+    return median(moments) if moments else squeue.stat().st_mtime
 
 
 def _read_rules(files: dict[str, Path | None], *, live: bool, notes: list[str]) -> SlurmRules:

@@ -57,8 +57,6 @@ ENOUGH = 5
 """Ended jobs without which there is no interval."""
 MOST = 1000
 """Waiting jobs that are rolled out node by node, the first ones; for those behind nodes are a pool."""
-STEP = 0.25
-"""On the log scale of waits: jobs whose medians are so near share one correction."""
 OUTCOMES = 2000
 """Outcomes that are kept for `dovetail model starts`."""
 FILE = "starts.json"
@@ -236,10 +234,7 @@ class StartIntervals:
         # On a log scale, as waits spread over orders of magnitude.
         quantiles = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95), axis=0)
         late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0)
-        # One correction for jobs of like waits: the calibration's search costs more than all the rest.
-        about, which = np.unique(np.round(quantiles[1] / STEP), return_inverse=True)
-        known = [self._calibration.interval_corrections(now, float(one) * STEP) for one in about]
-        corrections = np.array(known, float).reshape(-1, 2).T[:, which.ravel()]
+        corrections = self._calibration.line_corrections(now, quantiles[1])
         possible = quantiles[1] < waits_as_logs(np.array([HORIZON]))[0]
         return _Waits.correct(quantiles, corrections), _Waits.correct(late, corrections), possible
 

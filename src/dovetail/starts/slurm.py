@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dovetail.errors import InputError
@@ -18,11 +18,45 @@ from dovetail.kernels.starts import AMOUNTS, Nodes
 from dovetail.model.hostlist import expand_hostlist
 from dovetail.starts.rolling import QueuedJob, Situation, StartDraws
 from dovetail.starts.run_times import JobKind
-from dovetail.workloads.sacct_rows import parse_tres
+from dovetail.workloads.sacct_rows import (
+    count_of,
+    gpus_of,
+    header_of,
+    is_step,
+    parse_tres,
+    resources_of,
+    rows_of,
+)
 from dovetail.workloads.slurm_accounting import elapsed_of, parse_duration, timelimit_of
 
 SQUEUE = "%i|%u|%P|%T|%D|%C|%m|%b|%l|%M|%V|%S|%Q|%r|%N|%j"
 """The format of squeue (``-o``) whose table is read; its own header names the columns."""
+SQUEUE_NEEDS = (
+    *(("JOBID",), ("USER",), ("PARTITION",), ("STATE", "ST"), ("NODES",), ("CPUS",)),
+    *(("TIME_LIMIT", "TIMELIMIT"), ("NODELIST", "NODELIST(REASON)")),
+)
+"""The columns without which no start can be foreseen, each by its names."""
+SHORT_STATES = {
+    "R": "RUNNING",
+    "PD": "PENDING",
+    "CG": "COMPLETING",
+    "CF": "CONFIGURING",
+    "S": "SUSPENDED",
+    "ST": "STOPPED",
+    "SO": "STAGE_OUT",
+    "BF": "BOOT_FAIL",
+    "CA": "CANCELLED",
+    "CD": "COMPLETED",
+    "DL": "DEADLINE",
+    "F": "FAILED",
+    "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY",
+    "PR": "PREEMPTED",
+    "TO": "TIMEOUT",
+}
+"""What squeue prints for ``%t``."""
+HOLDING = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAGE_OUT")
+"""States of jobs that hold their nodes."""
 SACCT = "JobID,JobName,User,Partition,Submit,Start,End,State,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,AllocTRES"
 OUT_OF_USE = (
     "DOWN",
@@ -35,6 +69,7 @@ OUT_OF_USE = (
     "UNKNOWN",
     "FUTURE",
 )
+SACCT_NEEDS = (("JobID", "JobIDRaw"), ("Submit",), ("Start",), ("End",), ("State",))
 ENDED = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -149,14 +184,8 @@ def _parse_walltime(text: str) -> float | None:
 
 def read_squeue(text: str, where: str) -> list[SlurmJob]:
     """The jobs of ``squeue -o`` with the format `SQUEUE`, each task of an array. Raises `InputError`."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    header = [name.strip() for name in lines[0].split("|")] if lines else []
-    if not {"JOBID", "USER", "STATE", "TIME_LIMIT"} <= set(header):
-        raise InputError(f"found no header of squeue -a -o '{SQUEUE}'", where=where)
     found = []
-    for number, line in enumerate(lines[1:], 2):
-        # Not strict: the name of a job, the last column, may hold the separator itself.
-        row = dict(zip(header, (cell.strip() for cell in line.split("|")), strict=False))
+    for number, row in _read_table(text, where, f"squeue -a -r -t all -o '{SQUEUE}'", SQUEUE_NEEDS, "NAME"):
         try:
             job = _parse_job(row)
             found += [job._replace(id=id) for id in _ids_of_tasks(job.id)]
@@ -165,6 +194,31 @@ def read_squeue(text: str, where: str) -> list[SlurmJob]:
                 f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
             ) from error
     return found
+
+
+def _read_table(
+    text: str, where: str, command: str, needs: Sequence[tuple[str, ...]], name_column: str
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """The lines of a table that Slurm printed, with their numbers.
+
+    Columns come in any order, with any character between them; each of ``needs`` is there under one of its
+    names, and gets the first. Raises `InputError`.
+    """
+    lines = text.splitlines()
+    header = header_of(next((line for line in lines if line.strip()), ""))[0]
+    missing = [names[0] for names in needs if not set(names) & set(header)]
+    if missing:
+        raise InputError(
+            f"found no column {', '.join(missing)}, expected the table of {command}", where=where
+        )
+    for row in rows_of(lines, where, (), name_column):
+        if isinstance(row, tuple):
+            line, error = row
+            raise InputError(f"found a line that cannot be read: {error}", where=f"{where}: line {line}")
+        cells = dict(row.cells)
+        for names in needs:
+            cells.setdefault(names[0], next(cells[name] for name in names if name in cells))
+        yield row.line, cells
 
 
 def _ids_of_tasks(id: str) -> list[str]:
@@ -189,27 +243,34 @@ def _ids_of_tasks(id: str) -> list[str]:
 
 
 def _parse_job(row: Mapping[str, str]) -> SlurmJob:
-    # Suspended and completing jobs hold their nodes as running ones do.
-    running = row["STATE"] in ("RUNNING", "COMPLETING", "SUSPENDED")
-    nodes = int(row["NODES"])
+    state = SHORT_STATES.get(row["STATE"], row["STATE"])
+    # %R prints the nodes of a job that holds some, and in brackets why another one waits.
+    shown = row["NODELIST"]
+    reason = row.get("REASON") or (shown.strip("()") if shown.startswith("(") else "")
+    hosts = tuple(expand_hostlist(shown)) if state in HOLDING and not shown.startswith("(") and shown else ()
     return SlurmJob(
         row["JOBID"],
         row["USER"],
         row.get("NAME", ""),
         row["PARTITION"],
-        row["STATE"],
-        max(nodes, 1),
-        int(row["CPUS"]),
+        state,
+        max(_parse_least(row, "NODES"), 1),
+        _parse_least(row, "CPUS"),
         _parse_gpus(row.get("TRES_PER_NODE", "")) if "gpu" in row.get("TRES_PER_NODE", "") else 0,
         _parse_memory(row.get("MIN_MEMORY", "")),
         _parse_walltime(row["TIME_LIMIT"]),
         _parse_when(row, "SUBMIT_TIME") or 0.0,
         _parse_when(row, "START_TIME"),
         int(float(row.get("PRIORITY", "0") or 0)),
-        row.get("REASON", ""),
-        tuple(expand_hostlist(row.get("NODELIST", ""))) if running and row.get("NODELIST") else (),
+        reason,
+        hosts,
         None if row.get("TIME", "") in ("", "INVALID") else parse_duration(row["TIME"]),
     )
+
+
+def _parse_least(row: Mapping[str, str], column: str) -> int:
+    """A count such as ``2``, ``1K``, or the least of ``2-4``, which a job that waits may have."""
+    return int(count_of(row[column].partition("-")[0], column))
 
 
 class SlurmCluster:
@@ -240,7 +301,8 @@ class SlurmCluster:
         running = bool(job.hosts)
         held = tuple(self.place[host] for host in job.hosts if host in self.place)
         # 0 would mean that it waits; a job that has just begun has run for next to nothing.
-        spent = max(now - (job.start or now), 1e-9) if running else 0.0
+        so_far = job.ran or 0.0 if job.start is None else now - job.start
+        spent = max(so_far, 1e-9) if running else 0.0
         # Nodes that are draining were left out, so a running job may hold fewer here than it has.
         count = len(held) if running else job.nodes
         # The id decides the draws: the same job draws the same lengths in the next forecast, which thus moves
@@ -318,27 +380,30 @@ def ended_jobs(jobs: Iterable[SlurmJob]) -> list[EndedJob]:
 
 def read_accounting(text: str, where: str) -> list[EndedJob]:
     """Jobs that have ended, of ``sacct -a -X --parsable2`` with the columns `SACCT`. Raises `InputError`."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    header = lines[0].split("|") if lines else []
-    if not {"JobID", "Submit", "State"} <= set(header):
-        raise InputError("found no header of sacct --parsable2 with JobID, Submit, State", where=where)
     found = []
-    for number, line in enumerate(lines[1:], 2):
-        row = dict(zip(header, line.split("|"), strict=False))
+    for number, row in _read_table(
+        text, where, f"sacct -a -X --parsable2 --format {SACCT}", SACCT_NEEDS, "JobName"
+    ):
         try:
-            start, end, ran = _parse_when(row, "Start"), _parse_when(row, "End"), elapsed_of(row)
-            # "." marks a step of a job, which sacct lists beside it without -X.
-            if start is None or ran is None or "." in row["JobID"] or row["State"] in ("RUNNING", "PENDING"):
+            start, end = _parse_when(row, "Start"), _parse_when(row, "End")
+            if start is None or is_step(row) or row["State"] in ("RUNNING", "PENDING"):
+                continue
+            elapsed = "Elapsed" in row or "ElapsedRaw" in row
+            ran = elapsed_of(row) if elapsed else None if end is None else end - start
+            if ran is None:
                 continue
             # Cancelled while it waited: it shows nothing of run times.
             if ran <= 0 and row["State"].startswith("CANCELLED"):
                 continue
-            tres = parse_tres(row.get("AllocTRES", ""))
-            nodes = max(1, int(row.get("NNodes") or tres.get("node", 1)))
-            cpus = int(row.get("NCPUS") or tres.get("cpu", 1))
-            gpus = -(-int(tres.get("gres/gpu", 0)) // nodes)
+            nodes = max(1, int(count_of(row.get("NNodes") or row.get("AllocNodes") or "1", "NNodes")))
+            tres, _ = resources_of(row, nodes)
+            nodes = max(nodes, int(tres.get("node", 1)))
+            held = row.get("NCPUS") or row.get("AllocCPUS")
+            cpus = int(count_of(held, "NCPUS") if held else tres.get("cpu", 1))
+            gpus = -(-int(gpus_of(tres)) // nodes)
             memory = int(tres.get("mem", 0) // nodes)
             submitted = _parse_when(row, "Submit") or start
+            walltime = timelimit_of(row)
         except (KeyError, ValueError, Malformed) as error:
             raise InputError(
                 f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
@@ -353,7 +418,7 @@ def read_accounting(text: str, where: str) -> list[EndedJob]:
             cpus,
             gpus,
             memory,
-            timelimit_of(row),
+            walltime,
             submitted,
             start,
             0,

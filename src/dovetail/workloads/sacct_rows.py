@@ -49,11 +49,12 @@ def header_of(line: str) -> tuple[list[str], str]:
 
 
 def rows_of(
-    lines: Iterable[str], where: str, required: Sequence[str]
+    lines: Iterable[str], where: str, required: Sequence[str], name_column: str = NAME_COLUMN
 ) -> Iterator[Row | tuple[int, Malformed]]:
     """The rows that follow the header, and in the place of one that cannot be read its line and why.
 
-    Raises `InputError` where the header lacks a column or holds one twice. Linear.
+    ``name_column`` is that of the jobs' names. Raises `InputError` where the header lacks a column or holds
+    one twice. Linear.
     """
     header: list[str] = []
     delimiter = "|"
@@ -66,7 +67,9 @@ def rows_of(
             _check_header(header, delimiter, where, number, required)
             continue
         try:
-            yield Row(number, dict(zip(header, _split_cells(text, header, delimiter), strict=True)))
+            yield Row(
+                number, dict(zip(header, _split_cells(text, header, delimiter, name_column), strict=True))
+            )
         except Malformed as error:
             yield number, error
 
@@ -95,12 +98,12 @@ def _check_header(
         )
 
 
-def _split_cells(text: str, header: Sequence[str], delimiter: str) -> list[str]:
+def _split_cells(text: str, header: Sequence[str], delimiter: str, name_column: str) -> list[str]:
     """The cells of a line. What is too much of them belongs to the job's name. Raises `Malformed`."""
     cells = [cell.strip() for cell in text.split(delimiter)]
     extra = len(cells) - len(header)
-    if extra > 0 and NAME_COLUMN in header:
-        at = list(header).index(NAME_COLUMN)
+    if extra > 0 and name_column in header:
+        at = list(header).index(name_column)
         cells[at : at + extra + 1] = [delimiter.join(text.split(delimiter)[at : at + extra + 1]).strip()]
     if len(cells) != len(header):
         raise WrongCount(len(cells), text, str(len(header)))
