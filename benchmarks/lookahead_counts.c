@@ -181,15 +181,15 @@ static number see_futures(World *w, number jobs) { /* how long all run in each; 
 
 static number choose_order(World *w) { /* `line` begins with the window in the order that promises most */
     const Rule *rule = w->rule;
-    number jobs = w->waiting < WINDOW ? w->waiting : WINDOW, head = NOBODY, sorted[WINDOW], before[WINDOW];
+    number jobs = w->waiting < WINDOW ? w->waiting : WINDOW, head = NONE, sorted[WINDOW], before[WINDOW];
     memcpy(w->line, w->queue, sizeof(number) * (size_t)jobs);
-    int seen = w->head == NOBODY;
+    int seen = w->head == NONE;
     for (number i = 0; i < jobs; i++) seen |= w->line[i] == w->head;
     if (!seen) w->line[jobs - 1] = w->head;
     qsort(w->line, (size_t)jobs, sizeof(number), by_number);
     for (number i = 0; i < jobs; i++)
         if (w->line[i] == w->head) head = i;
-    number futures = see_futures(w, jobs), take = NOBODY, fitting = 0;
+    number futures = see_futures(w, jobs), take = NONE, fitting = 0;
     double least = INFINITY;
     for (number o = 0; o < rule->orders; o++) {
         rank_by(w, rule->tried[o], jobs, sorted);
@@ -209,7 +209,7 @@ static number choose_order(World *w) { /* `line` begins with the window in the o
         take = at;
     }
     number count = 0;
-    if (take != NOBODY) before[count++] = w->line[take];
+    if (take != NONE) before[count++] = w->line[take];
     for (number i = 0; i < jobs; i++)
         if (w->best[i] != take) before[count++] = w->line[w->best[i]];
     memcpy(w->line, before, sizeof(number) * (size_t)jobs);
@@ -220,27 +220,27 @@ static void decide(World *w, number next) {
     const Trace *t = w->t;
     number fitting = 0, first = 0, late = 0, next_late = 0, overdue[WINDOW];
     for (number i = 0; i < w->waiting; i++) fitting += t->width[w->queue[i]] <= w->free;
-    if (!w->waiting || (w->head != NOBODY && !fitting)) return;
+    if (!w->waiting || (w->head != NONE && !fitting)) return;
     if (w->rule->looks) {
         for (number job = 0; job < next && late < WINDOW && w->now - t->submit[job] > w->rule->age; job++)
             if (!w->started[job]) overdue[late++] = job;
-        int starts = w->head != NOBODY && t->width[w->head] <= w->free;
+        int starts = w->head != NONE && t->width[w->head] <= w->free;
         if (late) memcpy(w->line, overdue, sizeof(number) * (size_t)(first = late));
-        else if (w->waiting > 1 && (w->head == NOBODY || starts || fitting > 1)) first = choose_order(w);
+        else if (w->waiting > 1 && (w->head == NONE || starts || fitting > 1)) first = choose_order(w);
     }
     for (number i = 0; i < first; i++) w->chosen[w->line[i]] = 1;
     number count = first, i = 0;
     for (number at = 0; at < w->waiting; at++)
         if (!w->chosen[w->queue[at]]) w->line[count++] = w->queue[at];
     for (number at = 0; at < first; at++) w->chosen[w->line[at]] = 0;
-    if (w->head != NOBODY) {
+    if (w->head != NONE) {
         number at = 0;
         while (w->line[at] != w->head) at++;
         memmove(w->line + 1, w->line, sizeof(number) * (size_t)at);
         w->line[0] = w->head;
     }
     for (; i < count && t->width[w->line[i]] <= w->free; i++) start(w, w->line[i]);
-    w->head = i < count ? w->line[i] : NOBODY;
+    w->head = i < count ? w->line[i] : NONE;
     if (i < count) { /* backfill behind the head; who passes one that is overdue has ended when the head starts */
         number extra = w->free - t->width[w->head];
         double shadow = INFINITY;
@@ -276,7 +276,7 @@ int simulate(const Trace *t, const Rule *rule, double *start_times) {
     Placed *placed = calloc(2 * n, sizeof(Placed));
     char *flags = calloc(2 * n, 1);
     if (!doubles || !numbers || !placed || !flags) return OUT_OF_MEMORY;
-    World w = {.t = t, .rule = rule, .start = start_times, .free = t->capacity, .head = NOBODY, .runs = placed};
+    World w = {.t = t, .rule = rule, .start = start_times, .free = t->capacity, .head = NONE, .runs = placed};
     w.started = flags, w.chosen = flags + n, w.keys = doubles, w.queue = numbers, w.line = numbers + n;
     double **column[] = {&w.wall, &w.submit, &w.spent, &w.length, &w.harmonic, &w.bound};
     for (size_t i = 0; i < 6; i++) *column[i] = doubles + n + i * all;
