@@ -196,7 +196,6 @@ def test_of_ten_identical_applications_the_sixth_goes_to_the_cpu() -> None:
     "No application ends later",
     "Predictions lie between",
     "Untrained it is worse",
-    "However little it has seen",
     "The dynamic rules",
     "Static placement uses 17 %",
     "On thirteen that are faster",
@@ -221,8 +220,6 @@ def test_verdicts_compare_the_papers_figures_with_ours(
     assert verdict("later than on its faster device") == "no"
     assert verdict("Predictions lie between") == "open"  # yes where the size was run, no where not
     assert verdict("after five training runs better") == "yes"
-    assert verdict("it is better than CPU only") == "yes"
-    assert verdict("less than 1 %") == "yes"
     assert verdict("17 % of the CPU") == "open"  # 0.2 to 16.8 %, by the clock
     assert verdict("67 % of it") in ("in direction only", "open")
     assert verdict("1.33 times as long") == "open"
@@ -260,22 +257,16 @@ def test_static_placement_goes_by_kernels() -> None:
     assert [name for name, kinds in kept.items() if kinds == ["cpu"]] == ["BinarySearch", "FFT", "PrefixSum"]
 
 
-@pytest.mark.holds("gregg", "A decision takes 0.7 ms", "A decision costs much less")
+@pytest.mark.holds("gregg", "A decision takes 0.7 ms")
 @pytest.mark.parametrize(
-    ("seconds", "verdict"), [((1e-4, 2e-4), "yes"), ((1e-4, 2e-2), "open"), ((1e-2, 2e-2), "no")]
+    ("seconds", "verdict"), [((1e-4, 2e-4), "yes"), ((1e-4, 2e-3), "open"), ((1e-3, 2e-3), "no")]
 )
-def test_the_verdicts_on_decisions_follow_their_times(seconds: tuple[float, ...], verdict: str) -> None:
-    found = [DecisionTime(10, 20, s, s / 2, 1e-5, s) for s in seconds[:1]]
-    found += [DecisionTime(1000, 2000, s, s / 2, 1e-5, s) for s in seconds[1:]]
-    assert gregg_claims._decisions_claim(found).verdict.value == verdict
-    assert gregg_claims._overhead_claim(found).verdict.value == verdict
-
-
-@pytest.mark.holds("gregg", "However little it has seen")
-@pytest.mark.parametrize(("worst", "verdict"), [(22.0, "yes"), (23.0, "no")])
-def test_the_verdict_on_cpu_only_is_of_the_worst_test(worst: float, verdict: str) -> None:
-    tests = np.array([[9.0, 3.0], [worst, 3.0]])
-    assert gregg_claims._cpu_only_claim(Curve("history", tests, tests[:, 1:])).verdict.value == verdict
+def test_the_verdict_on_decisions_follows_their_times(seconds: tuple[float, ...], verdict: str) -> None:
+    made = gregg_claims._decisions_claim(
+        [DecisionTime(10, 20, s, s / 2, 1e-5, s) for s in seconds[:1]]
+        + [DecisionTime(1000, 2000, s, s / 2, 1e-5, s) for s in seconds[1:]]
+    )
+    assert made.verdict.value == verdict
 
 
 def test_decision_time_counts_every_call() -> None:

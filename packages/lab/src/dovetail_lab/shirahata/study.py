@@ -23,7 +23,6 @@ from dovetail_lab.claims import (
     as_printed,
     at_most,
     judge_match,
-    judge_order,
     judge_readings,
 )
 from dovetail_lab.ravi.panels import Panel, panel_parts
@@ -323,17 +322,7 @@ def _make_claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -
             "a factor of 1.16; the measured one gives 1.22",
             speedups_by_noise("shares", 1),
         ),
-        _everywhere_claim(
-            found,
-            "the proposal is faster than hadoop and hadoop-gpu2 on every number of nodes (Figure 6)",
-            (("shares", "hadoop"), ("shares", "hadoop-gpu2")),
-        ),
         _linear_claim(found, chosen),
-        _everywhere_claim(
-            found,
-            "one GPU is better than none and two than one, on every number of nodes (Figure 8)",
-            (("finish-time-gpu1", "hadoop"), ("finish-time", "finish-time-gpu1")),
-        ),
         _gain_claim(
             speedups_by_noise("finish-time-gpu1", 16),
             speedups_by_noise("finish-time", 16),
@@ -361,32 +350,6 @@ def _make_claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -
             basis="live",
         ),
     ]
-
-
-def _everywhere_claim(found: Figures, text: str, pairs: Sequence[tuple[str, str]]) -> Claim:
-    """Of each pair the first is faster than the second, with the noise of figures that have only one."""
-    noise = found.setting.single_noise
-    faster = {
-        (policy, over): [
-            found.speedup_over(Case(policy, nodes, found.setting.factor, noise), over) for nodes in NODES
-        ]
-        for policy, over in pairs
-    }
-    verdict = judge_order(
-        [Interval(one.mean - 1, one.half_width, one.n) for several in faster.values() for one in several]
-    )
-    least = {pair: min(several, key=lambda one: one.mean) for pair, several in faster.items()}
-    return Claim(
-        text,
-        "as stated",
-        "-",
-        "; ".join(
-            f"{policy} at least {format_interval(one)} times {over}" for (policy, over), one in least.items()
-        ),
-        verdict,
-        ("noise", "factor", "gpu_noise", "heartbeat"),
-        {f"noise {noise:g}": verdict},
-    )
 
 
 def _linear_claim(found: Figures, chosen: Chosen) -> Claim:
