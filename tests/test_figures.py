@@ -96,7 +96,15 @@ def test_a_table_of_claims_is_of_what_it_rests_on(
     assert figures._digest([path]) == before
     path.write_text('"""One."""\nlimit = 2  # of what\n')
     assert figures._digest([path]) != before
+    library = "from dovetail.a import two\nfrom dovetail.b import one\n"
+    path.write_text(library)
+    before = figures._digest([path])
+    path.write_text("from dovetail.c import one\nfrom dovetail.a import two\n")  # one has moved
+    assert figures._digest([path]) == before
+    path.write_text(library.replace("one", "other"))
+    assert figures._digest([path]) != before
     assert figures.own_digest("aupy") != figures.own_digest("gregg")
+    assert figures.own_digest("gregg", live=True) != figures.own_digest("gregg")
 
     monkeypatch.setattr(figures, "schedules_digest", lambda study: "0" * 12)
     assert len(figures.stale_tables(page)) == len(ROWS)

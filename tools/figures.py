@@ -15,8 +15,8 @@ marks ``holds(STUDY, TEXT…)``: TEXT begins the claim's; without any a test hol
 of live runs seconds of the clock; ``from`` what our figure is from.
 
 Below a table of claims stands what it rests on, as two digests: of the study's own modules and data (comments
-do not count), and of the schedules that the paper's workload gets from its policies. ``--check`` names the
-tables of which one is not today's, with exit status 1.
+do not count; of a live table those that run and judge it), and of the schedules that the paper's workload
+gets from its policies. ``--check`` names the tables of which one is not today's, with exit status 1.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ SPLIT = {
 MEASURED = ROOT / "tools" / "measured"
 LINGERS = 10.0
 """Seconds that a study's workers may take to end after it."""
+LIVE = " --live"
 SECONDS, RESTS = "seconds.txt", "rests.txt"
 KEPT = (("seconds", SECONDS), ("rests", RESTS))
 REPRODUCES = {
@@ -117,7 +118,7 @@ def written(command: str, ending: str, kept: Path) -> str:
         _wait_for_others(others)
         used = _used_by_children() - before
         (folder / SECONDS).write_text(f"{used:.0f} CPU\n", encoding="ascii")
-        (folder / RESTS).write_text(f"{resting(command.split()[2])}\n", encoding="ascii")
+        (folder / RESTS).write_text(f"{resting(command)}\n", encoding="ascii")
     return next(folder.glob(f"*{ending}")).read_text(encoding="utf-8")
 
 
@@ -192,7 +193,7 @@ def of_json(command: str, key: str, columns: list[str], kept: Path) -> str:
     """A row for each entry of a list in a command's JSON; what an entry lacks is an empty cell."""
     study = command.startswith("dovetail reproduce ")
     answer: Any
-    if " --live" in command:
+    if LIVE in command:
         answer = json.loads((MEASURED / f"{file_name(command)}.json").read_text(encoding="utf-8"))
     else:
         answer = json.loads(written(command, ".json", kept) if study else printed(f"{command} --json"))
@@ -228,16 +229,23 @@ def _cell(answer: dict[str, Any], entry: dict[str, Any], field: str) -> str:
 # --- what a table rests on ----------------------------------------------------------------------------------
 
 
-def resting(study: str) -> str:
-    """The line below a table of claims."""
-    return f"<!-- rests on: {own_digest(study)} {schedules_digest(study)} -->"
+def resting(command: str) -> str:
+    """The line below a study's table of claims."""
+    study = command.split()[2]
+    return f"<!-- rests on: {own_digest(study, live=LIVE in command)} {schedules_digest(study)} -->"
 
 
-def own_digest(study: str) -> str:
-    """Of the modules of the lab that a study imports, and of the data beside them."""
+def own_digest(study: str, *, live: bool = False) -> str:
+    """Of the modules of the lab that a study imports, and of the data beside them.
+
+    ``live``: only of those that run its live part and judge it, which know nothing of the simulated claims.
+    """
     where = tomllib.loads((LAB.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    entry = where["project"]["entry-points"]["dovetail.studies"][study]
-    waiting, seen = [entry.partition(":")[0]], dict[str, Path]()
+    entry = where["project"]["entry-points"]["dovetail.studies"][study].partition(":")[0]
+    if live:
+        entry = f"{entry.rpartition('.')[0]}.live_claims"
+        assert (LAB / Path(*entry.split("."))).with_suffix(".py").exists(), entry
+    waiting, seen = [entry], dict[str, Path]()
     while waiting:
         name = waiting.pop()
         path = LAB / Path(*name.split("."))
@@ -281,11 +289,15 @@ def _digest(paths: list[Path]) -> str:
         if path.suffix == ".py":  # what it does, whatever its comments and layout
             tree = ast.parse(text)
             for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dovetail."):
+                    node.module = "dovetail"  # where the library keeps a name is no matter of the study
                 body = getattr(node, "body", None)
                 if not isinstance(body, list) or not body or not isinstance(body[0], ast.Expr):
                     continue
                 if isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
                     body[0] = ast.Pass()
+            # A name that moves to another module moves its line among the imports, too.
+            tree.body.sort(key=lambda node: ast.unparse(node) if isinstance(node, ast.ImportFrom) else "~")
             text = ast.unparse(tree).encode()
         found.update(path.name.encode() + b"\0" + text + b"\0")
     return found.hexdigest()
@@ -296,7 +308,7 @@ def stale_tables(text: str, *, own: bool = False) -> list[str]:
     found = []
     for match in CLAIMS.finditer(text):
         study, line = match[2], re.search(r"<!-- rests on: (\w+) (\w+) -->", match[3])
-        today = own_digest(study), "" if own else schedules_digest(study)
+        today = own_digest(study, live=LIVE in match[1]), "" if own else schedules_digest(study)
         if line is None or line[1] != today[0] or (not own and line[2] != today[1]):
             found.append(" ".join(match[1].split()))
     return found
@@ -365,7 +377,7 @@ def main() -> None:
             text = page.read_text(encoding="utf-8")
             commands = {" ".join(match[2].split()).partition(" | ")[0] for match in MARKED.finditer(text)}
             for command in sorted(commands) if options.measure else ():
-                if " --live" in command and options.only in command:
+                if LIVE in command and options.only in command:
                     measure(command, options.keep or Path(folder))
             page.write_text(refreshed(text, options.keep or Path(folder), options.only), encoding="utf-8")
 

@@ -19,6 +19,7 @@ from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
 from dovetail.records import dataclass
+from dovetail.report.metrics import Metrics, final_metrics, keep_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.report import Comparison
 from dovetail.spec.values import Bootstrap
@@ -42,7 +43,12 @@ PATIENCE = 1.0
 """Seconds until an unfinished first simulation is left to worker processes; to start them takes as long."""
 WORTH = 3.0
 """Seconds of work left from which workers are sooner done, each of which loads all anew."""
-PRELOADED = ("dovetail.api", "dovetail.simulation.virtual_time", "dovetail.report.report")
+PRELOADED = (
+    "dovetail.api",
+    "dovetail.simulation.virtual_time",
+    "dovetail.report.metrics",
+    "dovetail.report.report",
+)
 """What all workers share, loaded once before any begins."""
 BEAT = 0.2
 """Seconds between two looks at how far the workers are."""
@@ -404,11 +410,14 @@ def _begin_worker(parts: MutableSequence[float]) -> None:
     begin_worker()
 
 
-def _work_on_task(place: int, task: Task) -> Outcome:
+def _work_on_task(place: int, task: Task) -> tuple[Outcome, Metrics | None]:
+    """The outcome and its metrics, which the parent would work out one after another: a third of the work."""
+
     def note(part: float) -> None:
         _parts[place] = part
 
-    return _simulate_task(task, note)
+    outcome = _simulate_task(task, note)
+    return outcome, None if isinstance(outcome, UnsupportedWorkload) else final_metrics(outcome)
 
 
 def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], None]) -> list[Outcome]:
@@ -419,7 +428,7 @@ def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], 
         with interrupts_later():
             # An interrupt between a worker's start and its being known would leave it behind.
             futures = [pool.submit(_work_on_task, i, task) for i, task in enumerate(tasks)]
-        waiting: set[Future[Outcome]] = set(futures)
+        waiting: set[Future[tuple[Outcome, Metrics | None]]] = set(futures)
         while waiting:
             done, waiting = wait(waiting, timeout=BEAT, return_when=FIRST_COMPLETED)
             for future in done:
@@ -427,4 +436,8 @@ def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], 
                 future.result()
             for i, part in enumerate(parts):
                 note(i, part)
-        return [future.result() for future in futures]
+        both = [future.result() for future in futures]
+    for outcome, metrics in both:
+        if not isinstance(outcome, UnsupportedWorkload) and metrics is not None:
+            keep_metrics(outcome, metrics)
+    return [outcome for outcome, _ in both]

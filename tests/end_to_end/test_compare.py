@@ -18,6 +18,7 @@ from waiting import until
 from dovetail import comparison, simulate
 from dovetail.cli.main import status_of
 from dovetail.errors import DovetailError, DovetailWarning, InputError, PolicyError, UnsupportedWorkload
+from dovetail.report.metrics import final_metrics
 from dovetail.workers import interrupts_later
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -147,7 +148,14 @@ def test_workers_give_what_one_process_gives(log: Path, monkeypatch: pytest.Monk
         for seed in (1, 2)
     ]
     here = comparison.simulate_all(tasks, 1)
+    known = [final_metrics(one) for one in here]
     there = comparison.simulate_all(tasks, 2)
+    monkeypatch.setattr("dovetail.report.metrics._worked_out", None)  # the workers have done that
+    for one, other in zip(known, map(final_metrics, there), strict=True):
+        own = {"simulation_seconds", "decision_seconds_mean", "decision_seconds_p99"}
+        assert {n: v for n, v in other.items() if n not in own} == {
+            n: v for n, v in one.items() if n not in own
+        }
     assert [(r.policy, r.seed) for r in there] == [(r.policy, r.seed) for r in here]
     for one, other in zip(here, there, strict=True):
         assert [(r.job.id, r.start, r.end) for r in one.records] == [

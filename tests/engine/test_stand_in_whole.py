@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
+from dovetail.cli.main import status_of
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -20,6 +21,7 @@ from dovetail.model import (
     Dependency,
     Implementation,
     Job,
+    Record,
     Request,
     Result,
     TableTruth,
@@ -308,6 +310,24 @@ def test_off_means_the_engine(tmp_path: Path) -> None:
     assert compiled.jobs == engine.jobs
     assert compiled.metrics["decision_seconds_mean"] is None
     assert engine.metrics["decision_seconds_mean"] is not None
+
+
+def test_a_page_of_columns_makes_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command writes of a large log comes from columns: its records take longer than all else."""
+    lines = [f"{i} {i} -1 {5 + i % 7} 2 -1 -1 2 20 -1 1 3 1 -1 1 1 -1 -1" for i in range(10_001)]
+    (tmp_path / "log.swf").write_text("\n".join(lines))
+    made: list[int] = []
+    whole = RecordTable._make_record
+
+    def counted(table: RecordTable, place: int, job: Job) -> Record:
+        made.append(place)
+        return whole(table, place, job)
+
+    monkeypatch.setattr(RecordTable, "_make_record", counted)
+    log = [str(tmp_path / "log.swf"), "--cluster", "4x1cpu", "--policy", "easy"]
+    assert status_of(["simulate", *log, "--csv", str(tmp_path / "jobs.csv")]) == 0
+    assert len((tmp_path / "jobs.csv").read_text().splitlines()) == 10_002
+    assert len(made) < 100
 
 
 def test_workload_columns_give_the_jobs_that_were_read(tmp_path: Path) -> None:

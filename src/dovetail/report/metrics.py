@@ -58,6 +58,11 @@ def final_metrics(result: Result, cut: TrimmedTrace | None = None) -> Metrics:
     return known[cut]
 
 
+def keep_metrics(result: Result, found: Metrics) -> None:
+    """What `final_metrics` answers of a result from now on: another process worked it out."""
+    _FINAL.setdefault(result, {})[None] = found
+
+
 def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     columns = columns_of(result)
     chosen, held = columns.counted, columns.stretches

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from dovetail.files.sentences import make_printable
 from dovetail.model import Record, Result, State
+from dovetail.model.tables import RecordTable
 from dovetail.report import wording
 from dovetail.report.intervals import policy_label
 from dovetail.report.metric_names import METRICS
@@ -181,7 +182,9 @@ def outcome_notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
         found.append(f"{result.policy} ignores the priorities of the jobs.")
     if result.skipped:
         found.append(f"{wording.count_things(result.skipped, 'malformed line')} of the workload skipped.")
-    left = 0 if result.live or not result.known else sum(r.state is State.PENDING for r in result.records)
+    # A table has only jobs that ran: to make records of it for this takes longer than the simulation.
+    settled = result.live or not result.known or isinstance(result.records, RecordTable)
+    left = 0 if settled else sum(r.state is State.PENDING for r in result.records)
     if left:
         found.append(
             f"{left:,} of {wording.count_things(len(result.records), 'job')} never started: the policy left "
