@@ -320,7 +320,44 @@ def test_sacct_prints_the_script_of_a_job(slurm: Shims, tmp_path: Path) -> None:
         assert done.stderr.startswith("sacct: fatal: ")
 
 
-JSON_KEYS = ["account", "allocation_nodes", "array", "association", "cluster", "comment", "constraints", "container", "derived_exit_code", "exit_code", "flags", "group", "het", "job_id", "kill_request_user", "mcs", "name", "nodes", "partition", "priority", "qos", "required", "reservation", "state", "steps", "time", "tres", "user", "wckey", "working_directory"]
+JSON_KEYS = [
+    *[
+        "account",
+        "allocation_nodes",
+        "array",
+        "association",
+        "cluster",
+        "comment",
+        "constraints",
+        "container",
+    ],
+    *[
+        "derived_exit_code",
+        "exit_code",
+        "flags",
+        "group",
+        "het",
+        "job_id",
+        "kill_request_user",
+        "mcs",
+        "name",
+        "nodes",
+    ],
+    *[
+        "partition",
+        "priority",
+        "qos",
+        "required",
+        "reservation",
+        "state",
+        "steps",
+        "time",
+        "tres",
+        "user",
+        "wckey",
+    ],
+    "working_directory",
+]
 """Those of a job in the answer of Slurm 22.05's sacct."""
 
 
