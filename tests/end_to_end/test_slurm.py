@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -334,10 +334,24 @@ def test_the_first_run_of_a_policy_takes_no_more_of_the_cpu_than_the_second(
     assert first <= 1.5 * second
 
 
+def most_on_one_place(jobs: list[dict[str, Any]], times: list[dict[str, float]]) -> float:
+    """The most that one GPU, or one CPU job, has to do by the times that the jobs give themselves."""
+    work: dict[str, float] = defaultdict(float)
+    for job, own in zip(jobs, times, strict=True):
+        for place in job["devices"] or [job["id"]]:
+            work[place] += own[job["implementation"]]
+    return max(work.values())
+
+
 @slowly
 def test_with_each_device_planned_fms_is_near_easy(tmp_path: Path, inside: Call) -> None:
-    """Thirty-two jobs, some of which take a whole node as CPU jobs, on four nodes of two GPUs."""
+    """Thirty-two jobs, some of which take a whole node as CPU jobs, on four nodes of two GPUs.
+
+    What counts is where the jobs went: the most that one core or GPU had to do, by the times that the jobs
+    give themselves. How long it took is a matter of what else runs on this machine.
+    """
     text = ""
+    given: list[dict[str, float]] = []
     for app, cpus in (("a", 1), ("whole", 4)):
         text += f'[[app]]\nname = "{app}"\n'
         for kind, own in (("cpu", cpus), ("gpu", 1)):
@@ -345,20 +359,21 @@ def test_with_each_device_planned_fms_is_near_easy(tmp_path: Path, inside: Call)
             text += f'[[app.implementation]]\nname = "{kind}"\ncpus = {own}\n{sleep}\n'
     for i in range(32):
         app, cpu, gpu = "whole" if i % 11 == 10 else "a", 4.0 + i % 3, 0.5 + (i % 4) / 8
+        given.append({"cpu": cpu, "gpu": gpu})
         times = f"{{ cpu = {cpu}, gpu = {gpu} }}"
         text += f'[[job]]\napp = "{app}"\ntimes = {times}\ninputs = {times}\n'
     (tmp_path / "jobs.toml").write_text(text)
-    took = {}
+    most = {}
     for policy in ("easy", "fms", "fms?devices=each"):
-        learn = ("--cluster", "4x4cpu+2gpu", "--learn", "--history", f"{len(took)}.db", "--json")
+        learn = ("--cluster", "4x4cpu+2gpu", "--learn", "--history", f"{len(most)}.db", "--json")
         for only in ("cpu-only", "gpu-only"):
             assert inside("simulate", "jobs.toml", *learn, "--policy", only).returncode == 0
-        arguments = ("--executor", HERE, "--policy", policy, "--history", f"{len(took)}.db", "--json")
+        arguments = ("--executor", HERE, "--policy", policy, "--history", f"{len(most)}.db", "--json")
         found = inside("run", "jobs.toml", *arguments)
         assert found.returncode == 0, found.stderr
-        took[policy] = load(found)["makespan"]
-    print(took)
-    assert took["fms?devices=each"] <= 1.3 * took["easy"]
+        most[policy] = most_on_one_place(load(found)["jobs"], given)
+    print(most)
+    assert most["fms?devices=each"] <= 1.3 * most["easy"]
 
 
 def test_a_gang_is_a_step_whose_tasks_take_their_nodes_cores_and_devices(

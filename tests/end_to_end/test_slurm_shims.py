@@ -320,6 +320,69 @@ def test_sacct_prints_the_script_of_a_job(slurm: Shims, tmp_path: Path) -> None:
         assert done.stderr.startswith("sacct: fatal: ")
 
 
+JSON_KEYS = [
+    *[
+        "account",
+        "allocation_nodes",
+        "array",
+        "association",
+        "cluster",
+        "comment",
+        "constraints",
+        "container",
+    ],
+    *[
+        "derived_exit_code",
+        "exit_code",
+        "flags",
+        "group",
+        "het",
+        "job_id",
+        "kill_request_user",
+        "mcs",
+        "name",
+        "nodes",
+    ],
+    *[
+        "partition",
+        "priority",
+        "qos",
+        "required",
+        "reservation",
+        "state",
+        "steps",
+        "time",
+        "tres",
+        "user",
+        "wckey",
+    ],
+    "working_directory",
+]
+"""Those of a job in the answer of Slurm 22.05's sacct."""
+
+
+def test_sacct_answers_in_json_as_slurm_does(slurm: Shims, tmp_path: Path) -> None:
+    """Its form is another than that of squeue: states and times have parts."""
+    job = slurm.submit("-t", "5", "-J", "j", "--wrap", "srun true; exit 3", cwd=tmp_path)
+    slurm.ended(job)
+    (found,) = json.loads(slurm.out("sacct", "--json", "-j", job))["jobs"]
+    assert sorted(found) == JSON_KEYS
+    assert found["state"] == {"current": "FAILED", "reason": "NonZeroExitCode"}
+    assert found["exit_code"] == {"status": "ERROR", "return_code": 3}
+    assert found["time"]["start"] - found["time"]["submission"] >= 0
+    assert (found["job_id"], found["time"]["limit"], found["required"]["CPUs"]) == (int(job), 5, 1)
+    steps = [(one["step"]["id"], one["state"], one["tasks"]["count"]) for one in found["steps"]]
+    assert steps == [("batch", "FAILED", 1), ("0", "COMPLETED", 1)]
+    assert {"type": "cpu", "name": None, "id": 1, "count": 1} in found["tres"]["allocated"]
+    assert json.loads(slurm.out("sacct", "--json", "-X", "-j", job))["jobs"][0]["steps"] == []
+
+
+def test_squeue_names_a_user_that_is_not_there(slurm: Shims) -> None:
+    done = slurm.run("squeue", "-h", "-u", "nosuchuser")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "squeue: error: Invalid user: nosuchuser\n"
+
+
 def test_srun_takes_options_of_other_machines(slurm: Shims, tmp_path: Path) -> None:
     """Slurm itself passes them over where there is nothing to bind, to copy or to choose from."""
     options = "--accel-bind=g --bcast-exclude=/lib --het-group=0"

@@ -294,6 +294,14 @@ def account_name() -> str:
         return str(os.geteuid())
 
 
+def is_user(name: str) -> bool:
+    """Whether this machine knows a user of that name or number."""
+    try:
+        return bool(pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name))
+    except (KeyError, OverflowError):
+        return False
+
+
 def user_names(parts: Iterable[str]) -> list[str]:
     """Names of users that were given by name or number."""
     found = []

@@ -212,7 +212,8 @@ VALUES: Mapping[str, Callable[[Line, str], str]] = {
 """Those of which something is known; others are empty."""
 
 
-def _step_state(line: Line, one: StepRecord) -> str:
+def step_state(line: Line, one: StepRecord) -> str:
+    """The state of a step of ``srun``."""
     if one.end is None:  # what its job took along has no end of its own
         return "RUNNING" if line.job["end"] is None else "CANCELLED"
     if one.code or one.signal:
@@ -220,7 +221,8 @@ def _step_state(line: Line, one: StepRecord) -> str:
     return "COMPLETED"
 
 
-def _step_elapsed(line: Line, one: StepRecord) -> float:
+def step_elapsed(line: Line, one: StepRecord) -> float:
+    """Seconds that a step of ``srun`` has run."""
     end = one.end if one.end is not None else line.job["end"]
     return max(0.0, (line.job.now if end is None else float(end)) - one.start)
 
@@ -235,10 +237,10 @@ STEP_VALUES: Mapping[str, Callable[[Line, StepRecord, str], str]] = {
     "alloctres": lambda line, one, unit: _step_tres(one),
     "avecpu": lambda line, one, unit: format_full((one.user + one.system) / max(1, one.tasks)),
     "averss": lambda line, one, unit: _amount(one.mean or None, unit),
-    "cputime": lambda line, one, unit: format_full(_step_elapsed(line, one) * one.cpus),
-    "cputimeraw": lambda line, one, unit: str(int(_step_elapsed(line, one) * one.cpus)),
-    "elapsed": lambda line, one, unit: format_full(_step_elapsed(line, one)),
-    "elapsedraw": lambda line, one, unit: str(int(_step_elapsed(line, one))),
+    "cputime": lambda line, one, unit: format_full(step_elapsed(line, one) * one.cpus),
+    "cputimeraw": lambda line, one, unit: str(int(step_elapsed(line, one) * one.cpus)),
+    "elapsed": lambda line, one, unit: format_full(step_elapsed(line, one)),
+    "elapsedraw": lambda line, one, unit: str(int(step_elapsed(line, one))),
     "end": lambda line, one, unit: format_moment(line.job["end"] if one.end is None else one.end),
     "exitcode": lambda line, one, unit: f"{one.code}:{one.signal}",
     "jobname": lambda line, one, unit: one.name,
@@ -252,7 +254,7 @@ STEP_VALUES: Mapping[str, Callable[[Line, StepRecord, str], str]] = {
     "reqcpus": lambda line, one, unit: str(one.cpus),
     "reqnodes": lambda line, one, unit: str(one.nodes),
     "start": lambda line, one, unit: format_moment(one.start),
-    "state": lambda line, one, unit: _step_state(line, one),
+    "state": lambda line, one, unit: step_state(line, one),
     "submit": lambda line, one, unit: format_moment(one.start),
     "systemcpu": lambda line, one, unit: format_cpu_time(one.system),
     "totalcpu": lambda line, one, unit: format_cpu_time(one.user + one.system),
@@ -296,11 +298,9 @@ def run(words: list[str], place: str) -> int:
         _print_texts(found, service, what)
         return 0
     if has_option(given, "json"):
-        import json
+        from dovetail_slurm.shims.sacct_json import print_json
 
-        from dovetail_slurm.shims.squeue import json_of
-
-        print(json.dumps({"meta": {}, "errors": [], "jobs": [json_of(job) for job in found]}, indent=2))
+        print_json(_lines_by_job(given, found, service))
         return 0
     delimiter = last_value(given, "delimiter") or "|"
     parsed = (
@@ -455,12 +455,17 @@ def _time_window(
         begin = None if since is None else parse_moment(since, now)
         end = None if until is None else parse_moment(until, now)
     except ValueError as error:
-        raise Wrong(f"sacct: error: Invalid time specification (pos=0): {error}") from None
+        raise Wrong(f"Invalid time specification (pos=0): {error}") from None
     if begin is not None and end is not None and begin > end:
         raise Wrong("sacct: error: Start time cannot be after end time", status=1)
     if begin is None and not ids:
         begin = now if states and end is None else parse_moment("midnight", now)
     return begin, end
+
+
+def _lines_by_job(given: Sequence[Given], found: Sequence[Job], service: Service) -> list[list[Line]]:
+    """Each job with its steps, as `_job_lines` has them."""
+    return [list(_job_lines(given, [job], service)) for job in found]
 
 
 def _wanted_states(given: Sequence[Given]) -> list[str]:

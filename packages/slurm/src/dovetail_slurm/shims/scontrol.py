@@ -386,7 +386,7 @@ def _update_jobs(service: Service, words: Sequence[str], oneline: bool) -> int:
         raise Wrong("too few arguments for keyword:update")
     names = {name.lower(): value for name, _, value in given}
     if "jobid" in names:
-        return _update_job(service, names)
+        return _update_job(service, names, {name.lower(): name for name, _, _ in given})
     if "nodename" in names:
         return _update_node(service, names)
     if "partitionname" in names:
@@ -396,7 +396,7 @@ def _update_jobs(service: Service, words: Sequence[str], oneline: bool) -> int:
     )
 
 
-def _update_job(service: Service, names: Mapping[str, str]) -> int:
+def _update_job(service: Service, names: Mapping[str, str], typed: Mapping[str, str]) -> int:
     from dovetail.workloads.batch import units
 
     changes: dict[str, Any] = {}
@@ -439,7 +439,9 @@ def _update_job(service: Service, names: Mapping[str, str]) -> int:
             elif name == "hold":
                 status |= max(_request_action(service, "hold", id) for id in ids)
             else:
-                raise Wrong(f"Update of this parameter is not supported: {name}={value}", "Request aborted")
+                raise Wrong(
+                    f"Update of this parameter is not supported: {typed[name]}={value}", "Request aborted"
+                )
         except ValueError as error:
             raise Wrong(f"Invalid {name}: {error}", "Request aborted") from None
     if changes:

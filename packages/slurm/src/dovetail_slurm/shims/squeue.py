@@ -11,7 +11,15 @@ from typing import Any
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.columns import Field, Layout, by_letters, by_names
 from dovetail_slurm.shims.jobs import Job
-from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, listed_values
+from dovetail_slurm.shims.options import (
+    Given,
+    Options,
+    Wrong,
+    has_option,
+    last_value,
+    listed_values,
+    write_complaint,
+)
 from dovetail_slurm.shims.service import Service
 from dovetail_slurm.shims.times import format_moment, format_short
 
@@ -271,6 +279,10 @@ def choose_jobs(given: Sequence[Given], service: Service) -> list[Job]:
     # done.
     if ended:
         found = [job for job in found if job["end"] is None or job["end"] > now - keep]
+    for one in listed_values(given, "user", "users"):
+        # A service on the network has users of its own.
+        if not of.is_user(one) and not any(job.user == one for job in found):
+            write_complaint(f"squeue: error: Invalid user: {one}")
     # squeue fails for a single unknown job, and is silent about several.
     if ids and not found and len(ids) == 1 and not _is_there(service, ids[0], keep):
         raise Wrong("slurm_load_jobs error: Invalid job id specified")
