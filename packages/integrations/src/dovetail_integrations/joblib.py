@@ -123,9 +123,11 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         future = self._executor.submit(_call_batch, self._arrays.pickle_batch(func))
         self._futures.add(future)
 
-        def end_batch(future: Future[Any], batch: Any = func) -> None:
-            # Until now the batch held its arrays, and those their files.
-            del batch
+        batch = [func]
+
+        def end_batch(future: Future[Any]) -> None:
+            # Until now the batch held its arrays, and those their files; the future may live on.
+            batch.clear()
             self._futures.discard(future)
 
         future.add_done_callback(end_batch)
