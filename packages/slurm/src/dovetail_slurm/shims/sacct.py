@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.columns import fit_text
 from dovetail_slurm.shims.jobs import Job
+from dovetail_slurm.shims.lines import Line, step_elapsed, step_state
 from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, listed_values
 from dovetail_slurm.shims.service import Service
 from dovetail_slurm.shims.step_records import StepRecord, path_of, read_records
@@ -58,14 +59,6 @@ WIDTHS = (
 )
 """The fields of Slurm 22.05 and their widths; a minus: at the left."""
 UNIT_NAMES = "KMGTP"
-
-
-class Line(NamedTuple):
-    """A job, its batch step, or a step of ``srun``'s in it."""
-
-    job: Job
-    step: str = ""
-    own: StepRecord | None = None
 
 
 class Column(NamedTuple):
@@ -210,21 +203,6 @@ VALUES: Mapping[str, Callable[[Line, str], str]] = {
     "workdir": _for_jobs(lambda j: str(j["folder"])),
 }
 """Those of which something is known; others are empty."""
-
-
-def step_state(line: Line, one: StepRecord) -> str:
-    """The state of a step of ``srun``."""
-    if one.end is None:  # what its job took along has no end of its own
-        return "RUNNING" if line.job["end"] is None else "CANCELLED"
-    if one.code or one.signal:
-        return "CANCELLED" if line.job.state in ("CANCELLED", "TIMEOUT") else "FAILED"
-    return "COMPLETED"
-
-
-def step_elapsed(line: Line, one: StepRecord) -> float:
-    """Seconds that a step of ``srun`` has run."""
-    end = one.end if one.end is not None else line.job["end"]
-    return max(0.0, (line.job.now if end is None else float(end)) - one.start)
 
 
 def _step_tres(one: StepRecord) -> str:

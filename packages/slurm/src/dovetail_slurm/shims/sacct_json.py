@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.jobs import Job
-
-if TYPE_CHECKING:
-    from dovetail_slurm.shims.sacct import Line
+from dovetail_slurm.shims.lines import Line, step_elapsed, step_state
 
 CPU, MEMORY, NODE, BILLING, FIRST_GRES = 1, 2, 4, 5, 1001
 """Numbers of trackable resources in Slurm's accounting."""
@@ -82,8 +80,6 @@ def _job_form(job: Job, lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _step_form(line: Line) -> dict[str, Any]:
-    from dovetail_slurm.shims.sacct import step_elapsed, step_state  # which imports this module
-
     job, own = line.job, line.own
     nodes, where = (job.nodes, str(job["nodes"])) if own is None else (own.nodes, own.where)
     if own is None:
