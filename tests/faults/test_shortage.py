@@ -142,6 +142,7 @@ def test_one_class_of_reasons() -> None:
     above = RuntimeError("cannot")
     above.__cause__ = cause
     assert lack_of(above) == "the disk quota is used up"
+    assert lack_of(OSError(errno.EROFS, "no", "/away")) == "the file system is read-only"
     assert lack_of(OSError(errno.EIO, "broken")) == ""
     assert lack_of(None) == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -283,3 +284,25 @@ def test_a_lock_that_outlives_its_service_for_an_instant_is_waited_for(tmp_path:
     lock = _try_lock(folder)
     assert lock is not None
     os.close(lock)
+
+
+def test_a_file_system_that_becomes_read_only_hides_no_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an error of a disk: whoever would open the lock to write it is refused."""
+    folder = ServiceFolder(tmp_path / "service")
+    folder.make_private()
+    assert not folder.is_locked()
+    lock = folder.take_lock()
+    assert lock is not None
+    opens = os.open
+
+    def open_read_only(path: str | Path, flags: int, *more: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opens(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", open_read_only)
+    assert folder.is_locked()
+    os.close(lock)
+    assert not folder.is_locked()

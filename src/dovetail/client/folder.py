@@ -285,8 +285,10 @@ class ServiceFolder:
 
     def is_locked(self) -> bool:
         """Whether a service lives."""
+        # To read only: a file system that has become read-only under a service hides no service.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(self.path / "lock", flags)
         except OSError:
             return False
         try:

@@ -11,6 +11,7 @@ import os
 WORDS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
     errno.EMFILE: "no file descriptors are left (ulimit -n)",
     errno.ENFILE: "no file descriptors are left on this machine",
     errno.EAGAIN: "no more processes can be started (ulimit -u, or the pids.max of a cgroup)",

@@ -182,7 +182,7 @@ def open_output(path: str, opened: list[int], paths: list[str], chosen: bool, ap
     except OSError as error:
         lack = lack_of(error, path)
         # A disk, or a quota, that its user has chosen is in no other's way.
-        if lack and not (chosen and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        if lack and not (chosen and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)):
             raise NoResourcesError(f"{path}: {lack}") from error
         raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
 
