@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from dovetail.files.streams import Whole, whole_stream
+from dovetail.files import streams
+from dovetail.files.streams import Whole, is_input_given, whole_stream
 
 RUN = (sys.executable, "-c", "from dovetail.cli.main import run_cli; run_cli()")
 
@@ -63,3 +64,18 @@ def test_output_that_does_not_fit_is_an_error(unbuffered: str, tmp_path: Path) -
     assert done.returncode == 2
     assert done.stderr == "dovetail: cannot write: File too large\n"
     assert (tmp_path / "out").stat().st_size == 1024
+
+
+def test_a_pipe_into_which_nothing_comes_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a program that starts `dovetail submit` with a pipe, and never writes to it or closes it."""
+    monkeypatch.setattr(streams, "BEGINS", 0.01)
+    for written, given in ((b"", False), (b"true\n", True)):
+        end, start = os.pipe()
+        with open(end) as reader:
+            monkeypatch.setattr(sys, "stdin", reader)
+            if written:
+                os.write(start, written)
+                os.close(start)
+            assert is_input_given() is given
+            if not written:
+                os.close(start)

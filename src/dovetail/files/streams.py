@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 """The name of a file that stands for standard input."""
+BEGINS = 2.0
+"""Seconds within which the writer of a pipe begins, or ends, where no word says that it is to be read."""
 
 
 class Whole(io.FileIO):
@@ -46,13 +48,21 @@ _inputs: list[tuple[object, bytes]] = []
 
 
 def is_input_given() -> bool:
-    """Whether standard input is a file or a pipe that has something, as a here-document is."""
+    """Whether standard input is a file, or a pipe that begins within `BEGINS`, as a here-document does."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     # Notebooks and tests have streams without a descriptor; a closed one is no stream at all.
     except (AttributeError, OSError, ValueError):
         return False
-    return (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)) and bool(_input_bytes().strip())
+    if stat.S_ISFIFO(mode):
+        # A caller may never write to its pipe, nor close it: a command without words must not wait for ever.
+        poll = select.poll()
+        poll.register(sys.stdin.fileno(), select.POLLIN)
+        if not poll.poll(BEGINS * 1000):
+            return False
+    elif not stat.S_ISREG(mode):
+        return False
+    return bool(_input_bytes().strip())
 
 
 def _input_bytes() -> bytes:
