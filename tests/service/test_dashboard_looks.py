@@ -144,6 +144,18 @@ class TestInABrowser:
         finally:
             browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
+    def test_a_page_says_that_it_waits_for_its_first_answer(self, browser: Any, service: Serving) -> None:
+        silent = NEVER.replace('includes("/ended")', 'includes("api/")')
+        added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": silent})
+        try:
+            opened(browser, service)
+            until(lambda: "Loading…" in texts(browser, "#page > p"), "a blank page")
+        finally:
+            browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+        opened(browser, service)
+        until(lambda: browser.find_elements(By.CSS_SELECTOR, "tr[data-id]"), "no rows")
+        assert "Loading…" not in texts(browser, "#page > p")
+
     def test_on_a_phone_nothing_is_clipped(self, browser: Any, service: Serving) -> None:
         phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)

@@ -25,8 +25,11 @@ async function go() {
     if (link.getAttribute("href") === (location.hash || "#/")) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  $("page").replaceChildren(page.page);
+  // A busy machine takes seconds for the first answer: until then the page says so.
+  const wait = Object.assign(document.createElement("p"), { className: "muted", textContent: "Loading…" });
+  $("page").replaceChildren(wait, page.page);
   await refresh();
+  wait.remove();
 }
 
 /** Ask anew and show it; while one is under way, once more afterwards. */
