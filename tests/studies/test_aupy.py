@@ -80,7 +80,8 @@ def test_the_verdicts_of_the_papers_forms() -> None:
     assert verdict("costs over 35 % less") == "open"  # at k = 2 the interval holds 35 %
     assert verdict("very close to the optimum") == "no"
     assert verdict("better than Random-Pack") == "open"
-    assert verdict("over 80 % for large k") == "yes"
+    assert verdict("II: costs fall by over 80 %") == "yes"
+    assert verdict("II: response times fall by over 80 %") == "in direction only"
     assert verdict("packing ratios are very close to one") == "no"
     assert verdict("superior to the random ones") == "open"
     assert verdict("response time falls by 80%") == "yes"

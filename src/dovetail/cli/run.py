@@ -108,7 +108,8 @@ def run(
         raise InputError("found --resume and a command after '--', expected one of them")
     if retry_failed is not None and (resume or command or file is not None):
         raise InputError("found --retry-failed and other jobs, expected one of them")
-    if command and executor == "local" and not part.keys() & {"folder", "env"}:
+    # Words behind a script are the script's.
+    if script is None and command and executor == "local" and not part.keys() & {"folder", "env"}:
         _check_program(command)
     follows = None if then is None else _split_then(then)
     of_commands = opt.reader_options(
