@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dovetail import api
 from dovetail.errors import DovetailWarning, InputError, NothingKnown, UnsupportedWorkload
@@ -19,7 +19,6 @@ from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
 from dovetail.records import dataclass
-from dovetail.report.metrics import Metrics, final_metrics, keep_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.report import Comparison
 from dovetail.spec.values import Bootstrap
@@ -28,6 +27,9 @@ from dovetail.workloads.load import is_trace
 from dovetail.workloads.published import takes_seed
 from dovetail.workloads.replicates import plan_replicates, submission_times
 from dovetail.workloads.synthetic import seed_of
+
+if TYPE_CHECKING:
+    from dovetail.report.metrics import Metrics
 
 AnyPolicy: TypeAlias = str | Policy | Planner
 Task: TypeAlias = tuple[Workload | api.PathLike, dict[str, Any]]
@@ -413,6 +415,8 @@ def _begin_worker(parts: MutableSequence[float]) -> None:
 def _work_on_task(place: int, task: Task) -> tuple[Outcome, Metrics | None]:
     """The outcome and its metrics, which the parent would work out one after another: a third of the work."""
 
+    from dovetail.report.metrics import final_metrics  # with numpy, which a list of policies does not need
+
     def note(part: float) -> None:
         _parts[place] = part
 
@@ -437,6 +441,8 @@ def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], 
             for i, part in enumerate(parts):
                 note(i, part)
         both = [future.result() for future in futures]
+    from dovetail.report.metrics import keep_metrics
+
     for outcome, metrics in both:
         if not isinstance(outcome, UnsupportedWorkload) and metrics is not None:
             keep_metrics(outcome, metrics)

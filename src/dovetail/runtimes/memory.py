@@ -40,7 +40,7 @@ FEWEST_ACCOUNTED = 2
 """Runs below which the account decides nothing."""
 LAWS, LESS_OF_BOTH = 0, 1
 """Places among `_Amounts.rules`: of what reserves then; the second where a person's request is known."""
-HANDICAP = np.array([1.1, 1.05, 1.0])
+HANDICAP = (1.1, 1.05, 1.0)
 """What each rule has wasted counts so many times: laws are left unless they are clearly cheaper."""
 SEVERAL = 3.0
 """Where a person's request is known, a second try gets so many times what was too little, or seen."""
@@ -189,7 +189,7 @@ class MemoryModel(HistoryModel):
             peak, seconds = self._measure(run) or 0.0, max(run.seconds, 1e-3)
             wasted += [seconds * _waste_of(held, peak, bounds, largest) for held in step[1].rules]
         self._steps[key] = known
-        best = int(np.argmin(HANDICAP * wasted)) if len(known) >= FEWEST_ACCOUNTED else None
+        best = int(np.argmin(np.multiply(HANDICAP, wasted))) if len(known) >= FEWEST_ACCOUNTED else None
         self._accounts[key] = stamp, best
         return best
 

@@ -374,7 +374,11 @@ def ended_jobs(jobs: Iterable[SlurmJob]) -> list[EndedJob]:
     return [
         EndedJob(job, job.start + job.ran, job.ran)
         for job in jobs
-        if job.state in ENDED and job.start is not None and job.ran
+        if job.state in ENDED
+        and job.start is not None
+        and job.ran is not None
+        # Cancelled while it waited it shows nothing; others may have run for less than a second.
+        and (job.ran > 0 or job.state != "CANCELLED")
     ]
 
 

@@ -671,10 +671,8 @@ class Engine(Books):
         found = list(islice(batch, most))
         # A generator without end would fill the memory.
         if len(found) == most:
-            endless = PolicyError(
-                self.policy_name, "-", f"decides without end: {most:,} decisions of one call"
-            )
-            raise with_place(endless, self.policy)
+            endless = f"decides without end: {most:,} decisions of one call"
+            raise with_place(PolicyError(self.policy_name, "", endless), self.policy)
         return found
 
     def impose_decisions(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
