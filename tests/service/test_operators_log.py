@@ -63,6 +63,9 @@ def _lives_of(log: str) -> dict[str, Life]:
                 starts.pop()
             earlier.discard(one[1])
             starts.append((int(one[4]), one[2], one[3]))
+        elif one := re.match(JOB + r" waits again: its start is taken back", text):
+            lives[one[1]].starts.pop()
+            earlier.discard(one[1])
         elif text.startswith("service started"):
             earlier = {job for job, life in lives.items() if life.starts}
         elif one := re.match(JOB + r" waits again(?: with more memory)?: attempt (\d+) ended as (\w+)", text):

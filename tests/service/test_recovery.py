@@ -286,10 +286,11 @@ def test_the_record_of_what_was_started_does_not_grow_for_ever(tmp_path: Path) -
         with service.start() as client:
             ids = submit(client, {"command": ["true"], "array": "0-999"})
             assert set(wait(client, ids).values()) == {"COMPLETED"}
-            assert len(read_log(log).intents) < 500, "some that were on their way, and as many again"
             (long,) = submit(client, {"command": ["sleep", "2"]})
             ids += submit(client, {"command": ["true"], "array": "0-99"})
             wait(client, ids[-1:])
+            # Those on their way, and as many again; on a busy machine that is many until later ends come.
+            until(lambda: len(read_log(log).intents) < 500, "nothing was dropped from the record")
         service.kill()
         with service.start() as client:
             assert set(wait(client, [*ids, long]).values()) == {"COMPLETED"}

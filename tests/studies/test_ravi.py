@@ -263,7 +263,7 @@ def test_the_single_node_study_is_written_whole(tmp_path: Path, capsys: pytest.C
     assert [panel["name"][:8] for panel in stored["panels"]][:3] == ["Figure 3", "Figure 4", "Figure 5"]
     assert [claim["text"] for claim in stored["claims"]] == texts("ravi-single")
     assert all(
-        set(c) == {"text", "paper", "reference", "ours", "verdict", "rests_on", "readings", "over"}
+        set(c) == {"text", "paper", "reference", "ours", "verdict", "rests_on", "readings", "over", "basis"}
         for c in stored["claims"]
     )
     page = (tmp_path / "ravi-single.html").read_text()

@@ -932,6 +932,7 @@ class Driver:
         why = self._reasons.pop(job, "")
         # A stop that came before it began decides: cancelled for good, unless it was to run again anyway.
         if not stopped or again or (job in self.engine.preempted and not unwanted):
+            _log.info("job %s waits again: its start is taken back", job, extra={"job": job})
             return [event]
         ended = self._limit_follow_ups(
             self.admission.ended(self.engine.records[job].job, State.CANCELLED, now)
