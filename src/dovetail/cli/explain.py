@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 TOO_WIDE = 20.0
-"""An interval whose end is so many times what is expected says no more than that too little has run."""
+"""Where an interval ends at so many times what is expected, it shows only that too few runs are known."""
 Way = tuple[str, int, DeviceClass]
 """An implementation, on so many nodes, of a device class."""
 

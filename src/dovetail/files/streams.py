@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 """The name of a file that stands for standard input."""
 BEGINS = 2.0
-"""Seconds within which the writer of a pipe begins, or ends, where no word says that it is to be read."""
+"""Seconds within which the writer of a pipe begins, or ends, where no argument names standard input."""
 
 
 class Whole(io.FileIO):

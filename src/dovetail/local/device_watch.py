@@ -178,9 +178,9 @@ class DeviceWatch:
 
     def _parse_snapshot(self, process: subprocess.Popen[bytes], answer: bytes, at: float) -> Snapshot | None:
         try:
-            said = json.loads(answer)
-            devices = tuple(_state_of(one) for one in said["devices"])
-            took = float(said["took"])
+            form = json.loads(answer)
+            devices = tuple(_state_of(one) for one in form["devices"])
+            took = float(form["took"])
         except (ValueError, KeyError, TypeError):
             process.kill()
             self._handle_exit(process)

@@ -81,6 +81,7 @@ class Forecast:
         # Nothing has changed since the last one: it still holds.
         if self._task is None and not fresh and not self._still_holds(now):
             self._task = asyncio.create_task(self._renew_forecast())
+            self._task.add_done_callback(self._end_task)
 
     def _still_holds(self, now: Seconds) -> bool:
         """Whether nothing has changed since; what a batch system does shows only when it is read again."""
@@ -110,23 +111,24 @@ class Forecast:
         loop = asyncio.get_running_loop()
         # Before the question: what changes while it is being made belongs to the next one.
         began, seen = loop.time(), self._changes()
-        try:
-            found = await self.ask({})
-            jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
-            self._jobs, self._spans, self._unknown = jobs, found.get("spans", {}), found["unknown"]
-            self._at, self._seen, self._lasts = began, seen, found.get("lasts")
-            self._failed_at, self._failure = None, ""
-        except (DovetailError, OSError) as error:
+        found = await self.ask({})
+        jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
+        self._jobs, self._spans, self._unknown = jobs, found.get("spans", {}), found["unknown"]
+        self._at, self._seen, self._lasts = began, seen, found.get("lasts")
+        self._failed_at, self._failure = None, ""
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        """Note why there is no new forecast, if there is none: nothing awaits the task's error."""
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, DovetailError | OSError):
             # There is none now; `whatif`, which needs it, gets the error itself.
             if str(error) != self._failure:
                 log.warning("there is no forecast of the queue: %s", error)
             self._note_failure(str(error))
-        except Exception:
-            # Of a task that is not awaited an error would be lost.
-            log.exception("there is no forecast of the queue, by a mistake in Dovetail")
+        elif error is not None:
+            log.error("there is no forecast of the queue, by a mistake in Dovetail", exc_info=error)
             self._note_failure("")
-        finally:
-            self._task = None
 
     def _note_failure(self, reason: str) -> None:
         """No forecast is better than an old one; the next look after a pause tries again."""

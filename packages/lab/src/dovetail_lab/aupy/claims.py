@@ -41,6 +41,8 @@ CONSTANTS = (
 """What the paper leaves open, and how its words are read."""
 RANGES = {"1..floor(p/k)": "", "1..p": FULL}
 """The two readings of Random-Proc, by what marks them."""
+Judged = tuple[Verdict, str]
+"""A verdict, and what was found, in words."""
 BOUND = 3.0
 """By Theorem 5 pack-Approx costs at most so many times the optimum."""
 
@@ -76,6 +78,23 @@ def make_claims(found: StudySamples, chosen: Chosen | None = None) -> tuple[Clai
         claim if claim.readings else replace(claim, readings={reading: claim.verdict})
         for claim in made
     )
+
+
+def _claim_by_processors(
+    text: str,
+    marks: Mapping[str, str],
+    judge: Callable[[str], Judged],
+    rests_on: tuple[str, ...] = ("processors", "spread"),
+) -> Claim:
+    """A claim about random processors, judged under each reading of how they are drawn (``marks``)."""
+    judged = {name: judge(mark) for name, mark in marks.items()}
+    words = "; ".join(f"{found} ({name})" for name, (_, found) in judged.items())
+    readings = {name: verdict for name, (verdict, _) in judged.items()}
+    return Claim(text, "as stated", "-", words, judge_readings(readings), rests_on, readings)
+
+
+def _wins(gains: Sequence[Interval | None]) -> int:
+    return sum(one is not None and one.mean > 0 for one in gains)
 
 
 def _percent_text(found: Interval | None) -> str:
@@ -127,23 +146,13 @@ def _closeness_claim(text: str, found: StudySamples, close: float) -> Claim:
 
 
 def _better_than_pack(found: StudySamples, marks: Mapping[str, str]) -> Claim:
-    readings, words = {}, []
-    for name, mark in marks.items():
+    def judge(mark: str) -> Judged:
         gains = [
             one for w in ("I-like", "II") for one in found.over_k(w, "random-pack-9", f"random-proc-9{mark}")
         ]
-        readings[name] = judge_order(gains)
-        wins = sum(one is not None and one.mean > 0 for one in gains)
-        words.append(f"cheaper in the mean at {wins} of {len(gains)} k of both ({name})")
-    return Claim(
-        "I, II: Random-Proc does better than Random-Pack",
-        "as stated",
-        "-",
-        "; ".join(words),
-        judge_readings(readings),
-        ("processors", "spread"),
-        readings,
-    )
+        return judge_order(gains), f"cheaper in the mean at {_wins(gains)} of {len(gains)} k of both"
+
+    return _claim_by_processors("I, II: Random-Proc does better than Random-Pack", marks, judge)
 
 
 def _bound_claim(found: StudySamples) -> Claim:
@@ -162,44 +171,29 @@ def _bound_claim(found: StudySamples) -> Claim:
 
 
 def _single_runs_claim(found: StudySamples, marks: Mapping[str, str]) -> Claim:
-    readings, words = {}, []
-    for name, mark in marks.items():
+    def judge(mark: str) -> Judged:
         gains = [
             one
             for own in ("pack-approx", "pack-by-pack-9")
             for other in ("random-pack-1", f"random-proc-1{mark}")
             for one in found.over_k("I-like", other, own)
         ]
-        readings[name] = judge_order(gains)
-        wins = sum(one is not None and one.mean > 0 for one in gains)
-        words.append(f"dearer in the mean in {wins} of {len(gains)} cases ({name})")
-    return Claim(
-        "I: a single run of Random-Pack or Random-Proc costs more than pack-Approx and pack-by-pack",
-        "as stated",
-        "-",
-        "; ".join(words),
-        judge_readings(readings),
-        ("processors", "spread"),
-        readings,
-    )
+        return judge_order(gains), f"dearer in the mean in {_wins(gains)} of {len(gains)} cases"
+
+    text = "I: a single run of Random-Pack or Random-Proc costs more than pack-Approx and pack-by-pack"
+    return _claim_by_processors(text, marks, judge)
 
 
 def _near_optimum_claim(found: StudySamples, marks: Mapping[str, str], close: float) -> Claim:
-    readings, words = {}, []
-    for name, mark in marks.items():
+    def judge(mark: str) -> Judged:
         excess = found.excess_intervals("I-like", f"random-proc-9{mark}", "optimum")
-        readings[name] = all_of(at_most(close, one) for one in excess)
         worst = max((one for one in excess if one), key=lambda one: one.mean)
-        words.append(f"{_percent_text(worst)} above it at the worst k ({name})")
-    return Claim(
-        f"I: Random-Proc-9 is almost always near the optimum (read: within {close:.0%} in the mean)",
-        "as stated",
-        "-",
-        "; ".join(words),
-        judge_readings(readings),
-        ("close", "processors", "spread"),
-        readings,
-    )
+        return all_of(
+            at_most(close, one) for one in excess
+        ), f"{_percent_text(worst)} above it at the worst k"
+
+    text = f"I: Random-Proc-9 is almost always near the optimum (read: within {close:.0%} in the mean)"
+    return _claim_by_processors(text, marks, judge, ("close", "processors", "spread"))
 
 
 def _gap_claim(found: StudySamples, marks: Mapping[str, str]) -> Claim:
@@ -213,29 +207,18 @@ def _gap_claim(found: StudySamples, marks: Mapping[str, str]) -> Claim:
         mean: Floats = np.mean(over, axis=0)
         return mean
 
-    readings, words = {}, []
-    for name, mark in marks.items():
+    def judge(mark: str) -> Judged:
         labels = ("random-pack-9", f"random-proc-9{mark}")
         grown = {label: (ratios("I-like", label), ratios("II", label)) for label in labels}
-        readings[name] = judge_order(
-            [mean_interval((second - first).tolist()) for first, second in grown.values()]
+        words = ", ".join(
+            f"{label.partition(' ')[0]} {first.mean():.2f} to {second.mean():.2f} times"
+            for label, (first, second) in grown.items()
         )
-        words.append(
-            ", ".join(
-                f"{label.partition(' ')[0]} {first.mean():.2f} to {second.mean():.2f} times"
-                for label, (first, second) in grown.items()
-            )
-            + f" ({name})"
-        )
-    return Claim(
-        "II: the random ones are further behind pack-by-pack than on I",
-        "as stated",
-        "-",
-        "; ".join(words),
-        judge_readings(readings),
-        ("processors", "spread"),
-        readings,
-    )
+        further = [mean_interval((second - first).tolist()) for first, second in grown.values()]
+        return judge_order(further), words
+
+    text = "II: the random ones are further behind pack-by-pack than on I"
+    return _claim_by_processors(text, marks, judge)
 
 
 def _nine_runs_claim(found: StudySamples) -> Claim:
@@ -295,27 +278,18 @@ def _ratios_claim(found: StudySamples, near_one: float) -> Claim:
 
 def _superiority_claim(found: StudySamples, marks: Mapping[str, str]) -> Claim:
     packing = ("pack-approx", "pack-by-pack-9")
-    readings, words = {}, []
-    for name, mark in marks.items():
+
+    def judge(mark: str) -> Judged:
         random = ("random-pack-9", f"random-proc-9{mark}")
-        readings[name] = judge_order(
-            [one for own in packing for other in random for one in found.over_k("III", other, own)]
-        )
+        gains = [one for own in packing for other in random for one in found.over_k("III", other, own)]
         ratios = [
             found.mean("III", k, random[1]) / found.mean("III", k, "pack-by-pack-9") for k in SETS["III"]
         ]
-        words.append(
-            f"random-proc-9 costs {min(ratios):.2f} to {max(ratios):.2f} times pack-by-pack-9 ({name})"
-        )
-    return Claim(
-        "III: pack-Approx and pack-by-pack are clearly superior to the random ones",
-        "as stated",
-        "-",
-        "; ".join(words),
-        judge_readings(readings),
-        ("processors", "spread"),
-        readings,
-    )
+        words = f"random-proc-9 costs {min(ratios):.2f} to {max(ratios):.2f} times pack-by-pack-9"
+        return judge_order(gains), words
+
+    text = "III: pack-Approx and pack-by-pack are clearly superior to the random ones"
+    return _claim_by_processors(text, marks, judge)
 
 
 def _third_set_claim(found: StudySamples, words: str, measure: str, paper: float, near: float) -> Claim:

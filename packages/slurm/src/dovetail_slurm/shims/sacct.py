@@ -302,18 +302,18 @@ ENVIRONMENT = "Environment used for {} (must be batch to display)"
 
 def _wanted_texts(given: Sequence[Given]) -> str:
     """The heading of the texts that are printed in the place of a table, if any. Raises `Wrong`."""
-    asked = [name for name in ("batch-script", "env-vars") if has_option(given, name)]
-    if len(asked) > 1:
+    wanted = [name for name in ("batch-script", "env-vars") if has_option(given, name)]
+    if len(wanted) > 1:
         raise Wrong("sacct: fatal: Options --batch-script and --env-vars are mutually exclusive")
-    if not asked:
+    if not wanted:
         return ""
     if last_value(given, "jobs") is None:
-        kind = "scripts" if asked == ["batch-script"] else "environment"
+        kind = "scripts" if wanted == ["batch-script"] else "environment"
         raise Wrong(
             f"sacct: fatal: When requesting job {kind} you must also request specific jobs with the '-j' "
             "option."
         )
-    return BATCH_SCRIPT if asked == ["batch-script"] else ENVIRONMENT
+    return BATCH_SCRIPT if wanted == ["batch-script"] else ENVIRONMENT
 
 
 def _print_texts(found: Sequence[Job], service: Service, heading: str) -> None:

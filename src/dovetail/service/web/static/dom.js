@@ -109,7 +109,7 @@ export const TERMS = {
   "Predicted runs": "runs that had a prediction when they started",
 };
 
-/** An interval whose end is so many times what is expected says no more than that too little has run. */
+/** Where an interval ends at so many times what is expected, it shows only that too few runs are known. */
 const TOO_WIDE = 20;
 
 /** By when nine of ten runs end; `too few runs` where that is no figure to go by. */

@@ -25,7 +25,7 @@ async function go() {
     if (link.getAttribute("href") === (location.hash || "#/")) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  // A busy machine takes seconds for the first answer: until then the page says so.
+  // A busy machine takes seconds for the first answer: the page shows that it waits.
   const wait = Object.assign(document.createElement("p"), { className: "muted", textContent: "Loading…" });
   $("page").replaceChildren(wait, page.page);
   await refresh();
