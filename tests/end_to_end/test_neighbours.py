@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 from descendants import below
@@ -39,12 +40,14 @@ def commands(folder: Path, name: str, count: int, seconds: float) -> str:
     return "\n".join(NOTE.format(log=folder / f"{name}{n}.span", seconds=seconds) for n in range(count))
 
 
-def started(service: Serving, text: str, name: str) -> subprocess.Popen[str]:
+def started(
+    service: Serving, text: str, name: str, stderr: int | IO[str] = subprocess.PIPE
+) -> subprocess.Popen[str]:
     (service.root / name).write_text(text)
     words = [sys.executable, "-m", "dovetail", "run", name, "-q", "--json"]
     environment = {**service.environment, "XDG_STATE_HOME": str(service.root / "state")}
     return subprocess.Popen(
-        words, cwd=service.root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        words, cwd=service.root, env=environment, text=True, stdout=subprocess.PIPE, stderr=stderr
     )
 
 
@@ -67,9 +70,19 @@ def test_a_run_beside_a_service_and_another_run(service: Serving, tmp_path: Path
             {"command": ["sh", "-c", line.split("'")[1]]}
             for line in commands(tmp_path, "service", 6, 0.3).splitlines()
         ]
-        full = [{"command": ["sleep", "4"]} for _ in range(CORES)]
+        go = tmp_path / "go"
+        full = [{"command": ["sh", "-c", f"until test -e {go}; do sleep 0.05; done"]} for _ in range(CORES)]
         ids = submit(client, *full, *jobs)
-        runs = [started(service, commands(tmp_path, name, 6, 0.2), name) for name in ("one", "two")]
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == CORES)
+        said = [tmp_path / "one.err", tmp_path / "two.err"]
+        with said[0].open("w") as one, said[1].open("w") as two:
+            runs = [
+                started(service, commands(tmp_path, name, 6, 0.2), name, stderr)
+                for name, stderr in (("one", one), ("two", two))
+            ]
+        waits = "jobs here take what is free, and wait for the rest"
+        until(lambda: all(waits in path.read_text() for path in said), "a run does not say that it waits")
+        go.touch()
         seen = False
         while any(run.poll() is None for run in runs):
             shown = json.loads(service.dovetail("devices", "--json").stdout)["claims"]
@@ -78,14 +91,12 @@ def test_a_run_beside_a_service_and_another_run(service: Serving, tmp_path: Path
             seen = seen or bool(units)
             time.sleep(0.1)
         outputs = [run.communicate() for run in runs]
-        assert [run.returncode for run in runs] == [0, 0], outputs
+        assert [run.returncode for run in runs] == [0, 0], [outputs, *(path.read_text() for path in said)]
         assert set(wait(client, ids).values()) == {"COMPLETED"}
     assert seen
     found = spans(tmp_path)
     assert len(found) == 18
     check(found)
-    said = [err for _, err in outputs if "jobs here take what is free, and wait for the rest" in err]
-    assert said, outputs
 
 
 def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path: Path) -> None:
@@ -304,11 +315,16 @@ def test_who_waits_for_another_run_is_shown_who_it_is_since_when_and_until_when(
 def test_a_run_writes_down_since_and_until_when_it_holds_cores(tmp_path: Path, service: Serving) -> None:
     """The end as far as it is predicted, here from an earlier run."""
     claims = tmp_path / "claims"
-    first = started(service, "sleep 0.3\n", "nap.txt")
+    go = tmp_path / "go"
+    nap = "sh -c 'sleep 0.3; until test -e go; do sleep 0.05; done'\n"
+    go.touch()
+    first = started(service, nap, "nap.txt")
     first.communicate(timeout=100)
-    run = started(service, "sleep 2\n", "nap.txt")
+    go.unlink()
+    run = started(service, nap, "nap.txt")
     try:
         until(lambda: any(h.began and h.until for h in list_holders(claims)), "it has written down both")
     finally:
+        go.touch()
         run.communicate(timeout=100)
     assert (first.returncode, run.returncode) == (0, 0)

@@ -136,8 +136,12 @@ def test_a_hanging_driver_takes_its_children_along_and_others_answer(tmp_path: P
     start = "import subprocess; p = subprocess.Popen(['sleep', '300'])"
     hangs = f"{start}; open({str(note)!r}, 'w').write(str(p.pid)); p.wait()"
     good = 'print(\'warming up\'); print(\'{"devices": [], "why": "none"}\')'
-    answers = run_probes({"bad": ["-I", "-S", "-c", hangs], "good": ["-I", "-S", "-c", good]}, 3.0)
-    assert answers == {"bad": "its driver did not answer within 3 s", "good": {"devices": [], "why": "none"}}
+    for patience in (1.0, 4.0, 16.0, 64.0):  # on a busy machine the good one may take a while, too
+        answers = run_probes({"bad": ["-I", "-S", "-c", hangs], "good": ["-I", "-S", "-c", good]}, patience)
+        assert answers["bad"] == f"its driver did not answer within {patience:.0f} s"
+        if note.exists() and note.read_text() and "within" not in answers["good"]:
+            break
+    assert answers["good"] == {"devices": [], "why": "none"}
     until(lambda: not is_running(int(note.read_text())), "the hanging probe's child runs on")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from services import Serving, submit, wait
-from waiting import until
+from waiting import stop, until
 
 from dovetail.interfaces import RunFolder
 from dovetail.local.executor import LocalExecutor
@@ -48,26 +48,30 @@ def test_when_a_zombie_ran_last() -> None:
 async def stopped(tmp_path: Path, stop_at: str) -> dict[str, Ended]:
     """Three jobs under a supervisor that is stopped until all have ended but one; of each an end.
 
-    ``short`` ends before somebody wants it stopped, ``long`` after that, ``endless`` never.
+    ``short`` ends before somebody wants it stopped, ``long`` after that, ``endless`` never: each when its
+    file is there, not after a while.
     """
     executor = LocalExecutor(RunFolder(tmp_path / "run", grace=1.0), cpu_cluster())
     stream = executor.events()
     log = tmp_path / "run" / "spawn.log"
-    for name, seconds in (("short", "0.2"), ("long", "1.2"), ("endless", "600")):
-        await executor.launch(placed(name, "/bin/sleep", seconds))
+    for name in ("short", "long", "endless"):
+        waits = f"while ! test -e {tmp_path}/{name}; do sleep 0.01; done"
+        await executor.launch(placed(name, "/bin/sh", "-c", waits))
     listener = asyncio.ensure_future(anext(stream))
     while not log.exists() or len(read_log(log).starts) < 3:
         await asyncio.sleep(0.01)
     found = read_log(log)
     pids = {uid.rpartition("/")[2]: start["pid"] for uid, start in found.starts.items()}
     supervisor = found.supervisors[-1]["pid"]
-    os.kill(supervisor, signal.SIGSTOP)
+    await asyncio.to_thread(stop, supervisor)
     try:
+        (tmp_path / "short").touch()
         while not is_zombie(pids["short"]):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         for name in ("short", "long", "endless"):
             await executor.stop(name, stop_at)
+        (tmp_path / "long").touch()
         while not is_zombie(pids["long"]):
             await asyncio.sleep(0.01)
         await asyncio.sleep(2.0)

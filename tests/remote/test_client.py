@@ -156,6 +156,7 @@ def test_a_server_that_does_not_read_holds_the_program_back(ahead: Namespace, nu
     with stopped(numpy_server):
         thread = threading.Thread(target=calls)
         thread.start()
+        until(lambda: made[0])
         before = -1
         while made[0] != before:  # until it makes none any more
             before = made[0]

@@ -13,10 +13,10 @@ from dovetail.running import watchdog
 from dovetail.running.watchdog import Watchdog
 
 
-def compute_for_long(seconds: float) -> None:
-    """What an instant may be lost in."""
+def compute_for_long(found: Watchdog, seconds: float) -> None:
+    """What an instant may be lost in: so long, and until it was looked at while it was long already."""
     until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
+    while time.perf_counter() < until or not found._seen:
         sum(range(100))
 
 
@@ -27,7 +27,7 @@ def test_a_long_instant_is_a_warning_with_what_it_took_in_and_where(
     found = Watchdog(long=0.3)
     with caplog.at_level(logging.WARNING):
         found.begin_instant()
-        compute_for_long(0.6)
+        compute_for_long(found, 0.6)
         found.end([Cancelled("a"), Cancelled("b"), Woken()])
     found.close()
     (record,) = caplog.records
