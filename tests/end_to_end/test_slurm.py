@@ -655,9 +655,10 @@ def test_a_run_begins_without_a_node_on_which_no_agent_starts(
 # ---------------------------------------------------------------------------------------- what is refused
 
 
-def test_outside_of_an_allocation_it_is_said_what_to_do(runs: Runs, slurm: SlurmCluster) -> None:
+def test_outside_of_an_allocation_it_is_said_what_to_do(runs: Runs) -> None:
+    """Before Slurm is called: none runs here."""
     runs.write(1, lambda i: 0.0)
-    assert runs.go("jobs.toml", "--executor", "slurm", environment=slurm.environment).wait(200) == 2
+    assert runs.go("jobs.toml", "--executor", "slurm").wait(200) == 2
     assert "found no SLURM_JOB_ID, expected to be inside an allocation" in runs.complaints
 
 
