@@ -187,6 +187,16 @@ def test_times_of_the_app_and_moldable_jobs(tmp_path: Path) -> None:
     assert [c.request.nodes for c in job.asked] == [2, 2]
 
 
+def test_a_job_of_no_gpus_is_left_with_implementations_for_cpus(tmp_path: Path) -> None:
+    """``gpus = 0`` says what leaving it out says of CPUs; a job's own takes its GPU implementations away."""
+    text = CPU + "gpus = 0\ntime = 5\n" + BOTH.removeprefix(CPU) + "time = 2\n"
+    own = "gpus = 0\ntimes = { cpu = 3, gpu = 1 }\n"
+    plain, without = load_jobfile(written(tmp_path, text + JOB + JOB + own)).jobs
+    assert [choice.implementation.name for choice in plain.asked] == ["cpu", "gpu"]
+    assert [choice.implementation.name for choice in without.asked] == ["cpu"]
+    assert not without.asked[0].request.devices
+
+
 REFUSED = [
     ("", "empty file"),
     (CPU, "job: found nothing"),
@@ -198,7 +208,8 @@ REFUSED = [
     (CPU + "cpus = -3\n" + JOB, "cpus: found -3, expected a whole number of at least 0"),
     (CPU + "cpus = 0\n" + JOB, "cpus: found 0"),
     (CPU + "gpus = 1.5\n" + JOB, "gpus: found 1.5"),
-    (CPU + "gpus = 0\n" + JOB, "gpus: found 0"),
+    (BOTH + "gpus = 0\n" + JOB, "implementation 2 'gpu': gpus: found 0"),
+    (BOTH.replace(CPU, APP) + JOB + "gpus = 0\n", "app 'm' has no implementation without devices"),
     (CPU + "memory = -1\n" + JOB, "memory: found -1"),
     (CPU + "time = nan\n" + JOB, "time: found nan"),
     (CPU + "time = true\n" + JOB, "time: found true"),

@@ -71,7 +71,7 @@ def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[
     for kind in on:
         device = kind.removeprefix("cpu+")
         if device == "cpu":
-            found += ["cpu:--gres=none"] if requests and len(on) > 1 else []
+            found += ["cpu:--gres=none"] if requests and (len(on) > 1 or given.get("gpus") == 0) else []
         elif not requests or given.get("gpus") is not None:
             found.append(f"{kind}:--gres={device}:{max(1, ceil(given.get('gpus') or 1))}")
     return found

@@ -220,9 +220,9 @@ CPUS = Kind(
 
 
 def _check_share(value: object) -> float:
-    number = check_bounded(value, "a number of devices", most=MOST_DEVICES, above=True)
-    # Shares are kept in millionths (`Request`): a smaller one would be none.
-    if number < 1e-6:
+    number = check_bounded(value, "a number of devices", most=MOST_DEVICES)
+    # Shares are kept in millionths (`Request`): a smaller one would be none, which is to be written 0.
+    if 0 < number < 1e-6:
         raise ValueError("a share of a device of at least 0.000001")
     if number > 1 and not number.is_integer():
         raise ValueError("a whole number, or a share of one device below 1")
@@ -265,9 +265,9 @@ DEVICES = Kind(
     "devices",
     _share_or_auto,
     _parse_devices_or_auto,
-    {"anyOf": [{"exclusiveMinimum": 0, "type": "number"}, {"const": "auto"}]},
+    {"anyOf": [{"minimum": 0, "type": "number"}, {"const": "auto"}]},
 )
-"""Devices on each node: a whole number, a share of one, or ``auto``: one, shared where that pays."""
+"""Devices on each node: a whole number, 0 for none, a share of one, or ``auto``: one, shared if that pays."""
 
 
 def _retry_memory(value: object) -> float | str:

@@ -59,6 +59,8 @@ def build_app(entry: AppEntry, where: str) -> KnownApp:
         kind = check_kind(form.kind or form.name, place)
         memory = form.memory if isinstance(form.memory, int) else 0  # to be learned
         gpus = entry.gpus if form.gpus is None else form.gpus
+        if gpus == 0 and kind != "cpu":
+            raise InputError(f"gpus: found 0, expected at least a share of one for kind {kind}", where=place)
         on_each = form.gpu_memory or entry.gpu_memory or 0
         request = request_for(
             kind, cpus=form.cpus, gpus=1.0 if gpus == "auto" else gpus, memory=memory, models=form.models,

@@ -225,14 +225,14 @@ class JobBuilder:
                     "found nothing to run, expected command, implementations, script or app", where=where
                 )
             # Communication alone is a whole job in a simulation (Markthub 2015).
-            return self._gpu_app(spec)
+            return self._gpu_app(spec, where)
         if not self.apps and self.source:
             raise InputError("app: found nothing, expected [[app]] entries", where=self.source)
         hint = suggest_closest(spec.app, list(self.apps))
         of_request = "" if self.source else " of this request"
         raise InputError(f"app: found {spec.app!r}, which is no app{of_request}{hint}", where=where)
 
-    def _gpu_app(self, spec: JobSpec) -> KnownApp:
+    def _gpu_app(self, spec: JobSpec, where: str) -> KnownApp:
         """An app with the single implementation ``gpu``, for a job whose communication is all there is."""
         key = (spec.cpus, spec.gpus, spec.memory, spec.gpu_memory)
         if key not in self._without_app:
@@ -240,6 +240,8 @@ class JobBuilder:
             memory = spec.memory if isinstance(spec.memory, int) else 0
             on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0
             gpus = 1.0 if isinstance(spec.gpus, str) else spec.gpus
+            if gpus == 0:
+                raise InputError("gpus: found 0, expected at least 1 for a job of communication", where=where)
             request = request_for("gpu", cpus=cpus, gpus=gpus, memory=memory, gpu_memory=on_each)
             app = App(COMMUNICATING, (Implementation("gpu", "gpu", request),))
             self._without_app[key] = KnownApp(app, {}, {})
@@ -247,6 +249,13 @@ class JobBuilder:
 
     def _of_app(self, spec: JobSpec, known: KnownApp, where: str) -> BuiltJob:
         _check_names(spec, known.app, where)
+        if spec.gpus == 0:
+            # No devices: the job is left with the implementations that need none.
+            left = tuple(i for i in known.app.implementations if not i.request.devices)
+            if not left:
+                there = f"app {known.app.name!r} has no implementation without devices"
+                raise InputError(f"gpus: found 0, expected at least a share of one: {there}", where=where)
+            known = replace(known, app=replace(known.app, implementations=left))
         app, inputs, uses_index = self._with_command(spec, known, where)
         app = self._reshape_app(spec, app, where)
         nodes = nodes_asked(spec, known)
@@ -446,6 +455,10 @@ class JobBuilder:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
         sharing = plain.sharing if spec.gpus is None else spec.gpus == "auto" and bool(devices)
         if spec.gpus is not None and devices:
+            if spec.gpus == 0:
+                raise InputError(
+                    f"gpus: found 0, expected at least a share of one for kind {kind}", where=where
+                )
             count = 1.0 if spec.gpus == "auto" else float(spec.gpus)
             devices = ((devices[0][0], count), *devices[1:])
         memory = spec.memory if isinstance(spec.memory, int) else plain.memory  # auto: to be learned
