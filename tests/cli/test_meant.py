@@ -41,6 +41,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run|solve a && solve b", "dovetail run -- sh -c 'solve a && solve b'"),
         ("submit|--|solve a | solve b", "dovetail submit -- sh -c 'solve a | solve b'"),
         ("run|--|solve a b", "dovetail run -- solve a b"),
+        ("submit -J x --wrap solve", "dovetail submit -J x --cpu solve"),
+        ("submit --wrap=solve -J x", "dovetail submit --cpu solve -J x"),
         ("python fit.py --lr 3", "dovetail run -- python fit.py --lr 3"),
         ("fit.py", "dovetail run -- python fit.py"),
         ("kill 3", "dovetail cancel 3"),

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from services import Serving, serving
 
+from dovetail.cli.queue import queue_row
+from dovetail.cli.service import format_clock
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Node
 from dovetail.service.partitions import read_partitions, with_partitions
@@ -180,6 +182,10 @@ def test_a_job_begins_later_and_another_some_time_after_it(service: Serving, tmp
     waiting = submit(service, tmp_path, str(later))
     found = info(service, waiting)
     assert (found["state"], found["reason"]) == ("PENDING", "begins later")
+    assert (
+        queue_row(found, found["submit"])["reason"]
+        == f"begins {format_clock(found['begin'], found['submit'])}"
+    )
     service.dovetail("cancel", waiting)
     path = script(tmp_path, "#SBATCH --begin=now+2", "date +%s.%N")
     begun = time.time()

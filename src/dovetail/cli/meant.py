@@ -43,6 +43,10 @@ def meant_by(words: Sequence[str]) -> str:
     """
     if not words or words[0] not in TAKING:
         return ""
+    if wrapped := _unwrap(words):
+        return (
+            f"found --wrap, expected --cpu or --gpu for a line of a shell, did you mean: dovetail {wrapped}"
+        )
     at = _first_positional(words)
     if at is None:
         return ""
@@ -84,15 +88,27 @@ def _quote_word(word: str) -> str:
     return word if word and not shlex.quote(re.sub(r"[{}]", "", word)).startswith("'") else shlex.quote(word)
 
 
+def _unwrap(words: Sequence[str]) -> str:
+    """The words with ``--cpu`` in the place of sbatch's ``--wrap``; empty without it."""
+    if not any(word.partition("=")[0] == "--wrap" for word in words):
+        return ""
+    parts = [
+        part for word in words for part in (word.split("=", 1) if word.startswith("--wrap=") else [word])
+    ]
+    return " ".join(_quote_word("--cpu" if part == "--wrap" else part) for part in parts)
+
+
 def _first_positional(words: Sequence[str]) -> int | None:
-    """Where the first word is that is neither an option nor the value of one."""
-    valued = {
-        name for one in options_of(words[0]) if one.value or one.least is not None for name in one.spellings
-    }
+    """Where the first word is that is neither an option nor the value of one; None behind unknown options."""
+    options = options_of(words[0])
+    known = {name for one in options for name in one.spellings}
+    valued = {name for one in options if one.value or one.least is not None for name in one.spellings}
     skip = False
     for at, word in enumerate(words[1:], 1):
         if skip:
             skip = False
+        elif word.startswith("--") and word.partition("=")[0] not in known:
+            return None  # the refusal names it
         elif word.startswith("-") and word != "-":
             skip = word in valued
         else:

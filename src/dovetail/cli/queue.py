@@ -210,6 +210,8 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
     reason = row["reason"]
     if row["exit_code"] and row["state"] == "FAILED" and not reason:
         reason = f"exit code {row['exit_code']}"
+    if reason == "begins later" and row.get("begin") is not None:
+        reason = f"begins {format_clock(row['begin'], now)}"
     return {
         "id": row["id"],
         "name": name_or_command(row, whole=whole),

@@ -7,6 +7,8 @@ export const stateOf = (job) => make("span", { class: `state ${job.state}` },
 
 const link = (job) => make("a", { href: `#/job/${encodeURIComponent(job.id)}` }, job.id);
 
+const waitsFor = (job) => (job.reason === "begins later" && job.begin ? `begins ${moment(job.begin)}` : job.reason);
+
 /** Columns: heading, class of heading and cells, what stands in a cell. */
 export const QUEUE = [
   ["ID", "", link],
@@ -17,7 +19,7 @@ export const QUEUE = [
   ["Start", "", (job) => begins(job)],
   ["End", "", (job) => ends(job)],
   ["Where", "", (job) => where(job)],
-  ["Why it waits", "text", (job) => (job.state === "PENDING" ? job.reason : "")],
+  ["Why it waits", "text", (job) => (job.state === "PENDING" ? waitsFor(job) : "")],
 ];
 
 export const ENDED = [
