@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis.internal.conjecture import providers
 
 from dovetail.testing.builders import full
 
+HERE = Path(__file__).parent
 LONG = {
     "end_to_end/test_lent.py": (
         "test_a_job_borrows_and_moves_home_while_it_computes",
@@ -93,8 +95,11 @@ CLUSTERS = {
     "test_slurm_queue.py",
 }
 COMPILED = {
-    "packing": ("packing/*", "cli/test_pack", "policies/test_pack", "studies/test_aupy"),
-    "borrowing": ("properties/test_borrowing", "studies/test_markthub", "test_lifetimes"),
+    group: tuple(f"tests/{name}.py" for name in names)
+    for group, names in {
+        "packing": ("packing/*", "cli/test_pack", "policies/test_pack", "studies/test_aupy"),
+        "borrowing": ("properties/test_borrowing", "studies/test_markthub", "test_lifetimes"),
+    }.items()
 }
 """Tests of what numba compiles when it is first called: one process compiles it, not each."""
 LONGEST = tuple(
@@ -136,7 +141,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all is collected: nothing of that may go
     if sys.dont_write_bytecode:
         return
-    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    files = sorted(HERE.rglob("test_*.py"))
     for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
         if rewrite._read_pyc(path, kept) is None:
@@ -155,40 +160,74 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=_turn)
     if full(1, 0):
         return
-    here = Path(__file__).parent
     for item in items:
-        if not item.path.is_relative_to(here):
-            continue
-        kept = LONG.get(item.path.relative_to(here).as_posix())
+        kept = LONG.get(_place(item.path))
         if kept is not None and getattr(item, "originalname", item.name) not in kept:
             item.add_marker(pytest.mark.skip(reason="starts whole clusters: make test-all"))
-    left = set(_left_out(items, here))
-    config.hook.pytest_deselected(items=[item for item in items if item in left])
-    items[:] = [item for item in items if item not in left]
+    if _names_tests(config):
+        left = set(_left_out(items))
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
 
 
-def _left_out(items: list[pytest.Item], here: Path) -> Iterator[pytest.Item]:
+@cache
+def _place(path: Path) -> str:
+    """Of a file of ours, from this folder; cached, since each test is asked for its file's."""
+    return path.relative_to(HERE).as_posix() if path.is_relative_to(HERE) else ""
+
+
+def _left_out(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """The cases of `SAMPLED` tests that `make test` does without."""
-    every = SAMPLED | dict(_sampled_by_length(here))
+    every = _every_nth()
     seen: Counter[str] = Counter()
     for item in items:
-        if item.path.is_relative_to(here):
+        if place := _place(item.path):
             _, _, name = item.nodeid.partition("::")
-            test = f"{item.path.relative_to(here).as_posix()}::{name.partition('[')[0].partition('@')[0]}"
+            test = f"{place}::{name.partition('[')[0].partition('@')[0]}"
             nth = every.get(test, 1)
             if nth == 0 or seen[test] % nth:
                 yield item
             seen[test] += 1
 
 
-def _sampled_by_length(here: Path) -> Iterator[tuple[str, int]]:
-    """Tests that take long, as `tools/sample_tests.py` lists them: every n-th case, or (0) none."""
-    if os.environ.get("DOVETAIL_TEST_LONG") == "1":
+@cache
+def _every_nth() -> dict[str, int]:
+    """Of tests that take long, as `tools/sample_tests.py` lists them, every n-th case, or (0) none."""
+    if full(1, 0):
+        return {}
+    listed = SAMPLED.copy()
+    if os.environ.get("DOVETAIL_TEST_LONG") != "1":
+        for line in (HERE / "sampled.txt").read_text().splitlines():
+            if line and not line.startswith("#"):
+                test, _, nth = line.rpartition(" ")
+                listed[test] = int(nth)
+    return listed
+
+
+def _names_tests(config: pytest.Config) -> bool:
+    """Whether a person has asked for some tests by name: those are all found, and deselected."""
+    return any("::" in word for word in config.args)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Only the cases that stay are made: each worker would make all of them, and throw most away."""
+    if _names_tests(metafunc.config):
         return
-    for line in (here / "sampled.txt").read_text().splitlines():
-        if line and not line.startswith("#"):
-            test, _, nth = line.rpartition(" ")
-            yield test, int(nth)
+    within = metafunc.definition.nodeid.partition("::")[2].partition("[")[0]
+    nth = _every_nth().get(f"{_place(metafunc.definition.path)}::{within}", 1)
+    if nth > 1:
+        metafunc._calls = metafunc._calls[::nth]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str) -> list[pytest.Item] | None:
+    """As `pytest_generate_tests`, where no case stays."""
+    if not name.startswith("test") or _names_tests(collector.config):
+        return None
+    within = collector.nodeid.partition("::")[2]
+    test = "::".join(part for part in (_place(collector.path), within, name) if part)
+    return [] if _every_nth().get(test, 1) == 0 else None
 
 
 def pytest_collection_finish() -> None:
@@ -199,8 +238,14 @@ def pytest_collection_finish() -> None:
 
 def _turn(item: pytest.Item) -> int:
     """The place of a test among all: see `LONGEST`, then what is in a group."""
-    alone = item.get_closest_marker("xdist_group") is None
-    return next((n for n, name in enumerate(LONGEST) if item.path.match(name)), len(LONGEST) + alone)
+    place = _first(item.path, LONGEST)
+    return len(LONGEST) + (item.get_closest_marker("xdist_group") is None) if place is None else place
+
+
+@cache
+def _first(path: Path, names: tuple[str, ...]) -> int | None:
+    """Which of these names, as of a shell, a file has."""
+    return next((n for n, name in enumerate(names) if path.match(name)), None)
 
 
 def _group(item: pytest.Item, mark: pytest.Mark) -> str:
@@ -218,7 +263,7 @@ def _name_groups(items: list[pytest.Item]) -> None:
     """What pytest-xdist 3.8 does for ``--dist loadgroup``, and pytest 9.2 does not see any more."""
     for item in items:
         for group, files in COMPILED.items():
-            if any(item.path.match(f"tests/{name}.py") for name in files):
+            if _first(item.path, files) is not None:
                 item.add_marker(pytest.mark.xdist_group(group))
         mark = item.get_closest_marker("xdist_group")
         if mark is not None and not item.nodeid.endswith(f"@{_group(item, mark)}"):

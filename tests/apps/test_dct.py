@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.fft import dctn
 
 from dovetail_lab.apps import dct
 from dovetail_lab.apps.interfaces import Device
@@ -11,6 +10,8 @@ from dovetail_lab.apps.registry import compute_once
 
 @pytest.mark.parametrize(("n", "side"), [(1, 8), (8, 8), (9, 16), (40, 40)])
 def test_against_scipy(n: int, side: int, opencl: Device, cpu: Device) -> None:
+    from scipy.fft import dctn
+
     inputs = dct.inputs(n, np.random.default_rng(n))
     framed = np.zeros((side, side))
     framed[:n, :n] = inputs[0]

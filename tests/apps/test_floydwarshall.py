@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.sparse.csgraph import dijkstra
 
 from dovetail_lab.apps import floydwarshall
 from dovetail_lab.apps.interfaces import Device
@@ -11,6 +10,8 @@ from dovetail_lab.apps.registry import compute_once
 
 @pytest.mark.parametrize("n", [2, 9, 40])
 def test_against_dijkstra(n: int, opencl: Device, cpu: Device) -> None:
+    from scipy.sparse.csgraph import dijkstra
+
     inputs = floydwarshall.inputs(n, np.random.default_rng(n))
     weights = inputs[0].astype(float)
     weights[inputs[0] == floydwarshall.NO_EDGE] = 0

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial import cKDTree
-from scipy.special import ndtr
 
 from dovetail.errors import InputError
 from dovetail_lab.apps.devices import open_device
@@ -135,6 +132,8 @@ def test_a_standing_wave_has_the_frequency_of_the_scheme() -> None:
 
 
 def closed_form(s: Array, k: Array, t: Array, rate: float, volatility: float) -> Array:
+    from scipy.special import ndtr
+
     d1 = (np.log(s / k) + (rate + volatility**2 / 2) * t) / (volatility * np.sqrt(t))
     return np.asarray(s * ndtr(d1) - k * np.exp(-rate * t) * ndtr(d1 - volatility * np.sqrt(t)))
 
@@ -170,6 +169,8 @@ def test_means_over_paths_come_near_the_closed_form() -> None:
 
 
 def test_lloyd_finds_the_places_that_points_were_made_around() -> None:
+    from scipy.spatial import cKDTree
+
     points, guess = made("kmeans", 8000)
     places = kmeans.cpu(points, guess, iterations=10)
     nearest = cKDTree(places).query(points)[1]
@@ -180,6 +181,8 @@ def test_lloyd_finds_the_places_that_points_were_made_around() -> None:
 
 
 def test_nearest_neighbours_are_those_of_a_tree() -> None:
+    from scipy.spatial import cKDTree
+
     (points,) = made("knn")
     expected = cKDTree(points).query(knn.query_points(5), k=knn.NEIGHBOURS)[0]
     close(knn.cpu(points, 5), expected, 1e-5)
@@ -231,6 +234,8 @@ def test_a_visibility_on_a_cell_is_spread_as_the_table_says() -> None:
 
 
 def test_em_finds_the_mixture_and_never_loses_likelihood() -> None:
+    from scipy.optimize import linear_sum_assignment
+
     points, guess = made("em", 6000)
     states = [em.cpu(points, guess, iterations=k) for k in range(1, 8)]
     likelihoods = [state[-1, 0] for state in states]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import ndimage
 
 from dovetail_lab.apps import sobel
 from dovetail_lab.apps.interfaces import Device
@@ -9,6 +8,8 @@ from dovetail_lab.apps.registry import compute_once
 
 
 def test_against_scipy(opencl: Device, cpu: Device) -> None:
+    from scipy import ndimage
+
     inputs = sobel.inputs(53, np.random.default_rng(0))
     image = inputs[0].astype(float)
     down, across = (ndimage.sobel(image, axis, mode="constant") for axis in (0, 1))

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -31,9 +32,12 @@ from waiting import until
 
 from dovetail.testing.builders import full
 
-pytest.importorskip("ray")
-
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.xdist_group("live"),
+    # It is not imported for that: each worker of the tests would.
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs ray"),
+]
 
 NODES = full(4, 2)
 SUPPORT = Path(__file__).parent.parent / "support"

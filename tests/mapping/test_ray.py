@@ -8,14 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("ray")
-
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.xdist_group("live"),
+    # It is not imported for that: each worker of the tests would.
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs ray"),
+]
 
 SUPPORT = Path(__file__).parent.parent / "support"
 NODES = 4 if os.environ.get("DOVETAIL_TEST_FULL") else 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from scipy.special import stdtrit
 
 from dovetail.history.base import Aggregate
 from dovetail.model import DeviceClass
@@ -14,6 +13,8 @@ from dovetail.runtimes.intervals import EXACT, LEVEL, NORMAL, of_aggregate, stud
 
 @pytest.mark.parametrize("freedom", [*range(1, 70), 99, 100, EXACT - 1, EXACT, EXACT + 1, 1000, 10**6])
 def test_students_quantile_is_that_of_scipy(freedom: int) -> None:
+    from scipy.special import stdtrit
+
     assert student_quantile(freedom) == pytest.approx(stdtrit(freedom, 0.5 + LEVEL / 2), rel=1e-12)
 
 

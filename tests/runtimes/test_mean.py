@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from scipy.special import stdtrit
 
 from dovetail.history import MemoryHistory
 from dovetail.runtimes.mean import MeanModel
@@ -20,6 +19,8 @@ def test_knows_the_same_inputs_only(run, ask) -> None:  # type: ignore[no-untype
 
 
 def test_interval_is_that_of_one_more_run_of_a_normal(run, ask) -> None:  # type: ignore[no-untyped-def]
+    from scipy.special import stdtrit
+
     model = MeanModel(MemoryHistory([run(t, 8) for t in (4.0, 5.0, 6.0)]))
     found = ask(model, {"n": 8})
     half = stdtrit(2, 0.95) * (1 + 1 / 3) ** 0.5

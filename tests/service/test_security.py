@@ -21,9 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
-from schemathesis.checks import not_a_server_error
 from services import Serving, serving, submit, wait
 
 from dovetail.client.connection import Connection, open_connection
@@ -512,6 +510,9 @@ def test_tls(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_no_request_makes_the_service_fail(service: Serving, place: str, token: str) -> None:
     """schemathesis over the API: whatever fits the description, or just does not, gives no 5xx."""
+    import schemathesis
+    from schemathesis.checks import not_a_server_error
+
     with open_connection(service.folder.path) as client:
         described = client.get("/openapi.json")
     del described["paths"]["/api/v1/service/{action}"], described["paths"]["/api/v1/events"]

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from dovetail.cli.main import status_of
@@ -35,6 +35,9 @@ from dovetail_lab.study import (
     study_page,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @dataclass(frozen=True)
 class Row:
@@ -43,6 +46,8 @@ class Row:
 
 
 def drawn() -> Figure:
+    from matplotlib.figure import Figure
+
     figure = Figure()
     figure.add_axes((0.1, 0.1, 0.8, 0.8)).plot([1, 2], [3, 4])
     return figure
