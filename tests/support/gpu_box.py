@@ -6,7 +6,9 @@ memory there, and fail as frameworks do where a device has too little.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,7 @@ LOST = 15
 def library_folder() -> Path:
     """A folder with the compiled stand-in, ``libnvidia-ml.so.1``; made once a process."""
     folder = Path(mkdtemp(prefix="nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source = Path(__file__).with_name("nvml_stand_in.c")
     target = folder / "libnvidia-ml.so.1"
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-w", "-o", str(target), str(source)], check=True)

@@ -14,6 +14,7 @@ import json
 import os
 import pkgutil
 import random
+import select
 import selectors
 import signal
 import socket
@@ -221,6 +222,7 @@ def serve(number: int) -> None:
     _probe_once()
     server.subprocess = _Forks()  # type: ignore[assignment]
     parent = os.getppid()
+    tests = os.pidfd_open(parent)
     # What is here stays: a fork that looked through it would copy all of it, at its end at the latest.
     gc.collect()
     gc.freeze()
@@ -235,7 +237,7 @@ def serve(number: int) -> None:
             _reap()
         if os.fork() == 0:
             listener.close()
-            program = _take(connection)
+            program = _take(connection, tests)
             try:
                 if program is None:
                     main.run_cli()
@@ -354,7 +356,15 @@ def _reap() -> None:
         pass
 
 
-def _take(connection: socket.socket) -> str | None:
+def _wait_for_end(pid: int, tests: int) -> None:
+    """Until a process has ended; it is killed where the tests, a file of a process, end before it."""
+    ends = os.pidfd_open(pid)
+    if tests in select.select([ends, tests], [], [])[0]:
+        signal.pidfd_send_signal(ends, signal.SIGKILL)
+    os.close(ends)
+
+
+def _take(connection: socket.socket, tests: int) -> str | None:
     """Return in a process that is as if it had just been started; what it ends with is told by its parent.
 
     The text of the program that it is to be, None where it is the command.
@@ -365,10 +375,12 @@ def _take(connection: socket.socket) -> str | None:
         connection.send(str(pid).encode())
         for fd in fds:
             os.close(fd)
+        _wait_for_end(pid, tests)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         connection.send(str(status).encode())
         os._exit(0)
     connection.close()
+    os.close(tests)
     arguments, cwd, environment, program = json.loads(os.pread(fds[3], os.fstat(fds[3]).st_size, 0))
     for place in range(3):
         os.dup2(fds[place], place)
