@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from waiting import until
+from descendants import named_memory
 
 from dovetail.mapping.wire import Closed, Connection, pack_object, unpack_object
 
@@ -88,9 +88,8 @@ def answered(ends: tuple[Connection, Connection]) -> None:
 
 
 def test_shared_memory_has_no_name_and_goes_with_the_connection(ends: tuple[Connection, Connection]) -> None:
-    before = set(os.listdir("/dev/shm"))
-    found = sent(ends, np.zeros(1_000_000))
-    until(lambda: set(os.listdir("/dev/shm")) <= before)  # others come and go there
+    found = sent(ends, np.zeros(1_000_033))
+    assert not named_memory(8 * 1_000_033)
     assert len(pieces()) == 1
     for end in ends:
         end.close()

@@ -1,4 +1,4 @@
-"""Which processes there are below this one."""
+"""Which processes there are below this one, and what they may leave in shared memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["below", "descendants"]
+__all__ = ["below", "descendants", "named_memory"]
 
 
 def descendants(of: int | None = None, *, but: Collection[int] = ()) -> set[int]:
@@ -38,4 +38,18 @@ def below(word: bytes, of: int | None = None, *, but: Collection[int] = ()) -> l
         with suppress(FileNotFoundError, ProcessLookupError):
             if word in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
+    return found
+
+
+def named_memory(size: int) -> set[str]:
+    """Files of shared memory that hold ``size`` bytes, and little more.
+
+    What other programs have there comes and goes: who looks for what an array left behind gives it a size
+    that nothing else has.
+    """
+    found = set()
+    for entry in os.scandir("/dev/shm"):
+        with suppress(FileNotFoundError):
+            if size <= entry.stat().st_size < size + (1 << 16):
+                found.add(entry.name)
     return found
