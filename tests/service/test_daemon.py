@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +17,37 @@ from services import Serving, submit, wait
 from waiting import until
 
 from dovetail.client.connection import open_connection
+from dovetail.service import daemon
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def test_a_systemd_that_does_not_read_holds_no_loop_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its queue takes ten or so; what the service says of its end is waited for, and lost with a warning."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        notifier = daemon.SystemdNotifier()
+        signs = threading.Thread(
+            target=lambda: [notifier.send_lines("WATCHDOG=1", patience=0.0) for _ in range(1000)], daemon=True
+        )
+        signs.start()
+        signs.join(60)
+        assert not signs.is_alive()
+        assert not caplog.records
+        notifier.send_lines("STOPPING=1", patience=0.05)
+        assert "systemd did not take STOPPING=1: timed out" in caplog.text
+        assert systemd.recv(100) == b"WATCHDOG=1"
+        notifier.send_lines("STOPPING=1")
+        unread = [systemd.recv(100) for _ in iter(lambda: can_be_read(systemd), False)]
+        assert unread[-1] == b"STOPPING=1"
+
+
+def can_be_read(found: socket.socket) -> bool:
+    return bool(select.select([found], [], [], 0)[0])
 
 
 def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> None:
@@ -31,8 +62,14 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
         )
         service.start().close()
         said: list[str] = []
-        while said.count("WATCHDOG=1") < 2 or not any(one.startswith("READY=1") for one in said):
-            said.append(systemd.recv(4096).decode())
+
+        def read() -> None:
+            while "STOPPING=1" not in said:
+                said.append(systemd.recv(4096).decode())
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        until(lambda: said.count("WATCHDOG=1") >= 2 and any(one.startswith("READY=1") for one in said))
         assert any(one.startswith("READY=1\nSTATUS=listening at ") for one in said)
         with open_connection(service.folder.path) as client:
             (job,) = submit(client, {"command": ["sh", "-c", 'test -z "$NOTIFY_SOCKET$WATCHDOG_USEC"']})
@@ -45,9 +82,9 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
             client.post("/api/v1/nodes/n0/drain")
             figures = client.ask("GET", "/metrics").body.decode()
         os.kill(service.process.pid, signal.SIGTERM)
-        while not systemd.recv(4096).startswith(b"STOPPING=1"):
-            pass
         assert service.process.wait(100) == 0
+        reading.join(60)
+        assert not reading.is_alive()
     before = [json.loads(line) for line in (tmp_path / "old.log").read_text().splitlines() if line[0] == "{"]
     after = [json.loads(line) for line in old.read_text().splitlines()]
     assert {"time", "level", "logger", "message"} <= set(before[0])

@@ -19,10 +19,13 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from dovetail.files.sentences import make_printable
+from dovetail.model import Seconds
 from dovetail.spec.values import LogFormat, LogLevel
 
 PREFIX = {"DEBUG": "<7>", "INFO": "<6>", "WARNING": "<4>", "ERROR": "<3>", "CRITICAL": "<2>"}
 """As sd-daemon(3) has them."""
+PATIENCE = 1.0
+"""Seconds that the service waits for systemd to take word of its beginning, or of its end."""
 
 
 class LogFormatter(logging.Formatter):
@@ -108,20 +111,26 @@ class SystemdNotifier:
         ours = usec.isdecimal() and pid in ("", str(os.getpid()))
         self._every = int(usec) / 2e6 if ours else 0.0
 
-    def send_lines(self, *states: str) -> None:
-        """Send ``READY=1`` and its like; without systemd nothing."""
+    def send_lines(self, *states: str, patience: Seconds = PATIENCE) -> None:
+        """Send ``READY=1`` and its like; without systemd nothing.
+
+        A systemd that does not read holds the service up for ``patience`` at most, and its loop not at all.
+        """
         if not self._address:
             return
         # A leading @ stands for a socket without a file, whose name begins with a zero byte.
         name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+            to.settimeout(patience)
             try:
                 to.sendto("\n".join(states).encode(), name)
+            except BlockingIOError:
+                return  # as many as its queue takes are unread: those show as well that the loop goes round
             except OSError as error:
                 logging.getLogger(__name__).warning("systemd did not take %s: %s", states[0], error)
 
     async def watch(self) -> None:
         """Send that the loop goes round, twice as often as systemd expects."""
         while self._address and self._every:
-            self.send_lines("WATCHDOG=1")
+            self.send_lines("WATCHDOG=1", patience=0.0)
             await asyncio.sleep(self._every)
