@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import json
 import os
 import signal
 import sys
@@ -15,6 +17,7 @@ import pytest
 from _pytest.assertion import rewrite
 from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
 
 from dovetail.testing.builders import full
@@ -97,11 +100,12 @@ CLUSTERS = {
 COMPILED = {
     group: tuple(f"tests/{name}.py" for name in names)
     for group, names in {
+        "apps": ("apps/*",),
         "packing": ("packing/*", "cli/test_pack", "policies/test_pack", "studies/test_aupy"),
         "borrowing": ("properties/test_borrowing", "studies/test_markthub", "test_lifetimes"),
     }.items()
 }
-"""Tests of what numba compiles when it is first called: one process compiles it, not each."""
+"""Tests of what numba, or OpenCL, compiles when it is first called: one process compiles it, not each."""
 LONGEST = tuple(
     f"tests/{name}.py"
     for name in (
@@ -115,6 +119,9 @@ LONGEST = tuple(
     )
 )
 """What begins first, since it takes longest."""
+
+UTF_8 = [(0, 0xD7FF), (0xE000, sys.maxunicode)]
+"""The characters that it has: all but surrogates."""
 
 # What a shell starts in the background ignores Ctrl-C, as does what it starts itself: ours are to hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -148,6 +155,25 @@ def pytest_configure(config: pytest.Config) -> None:
             kept.parent.mkdir(exist_ok=True)
             source, code = rewrite._rewrite_test(path, config)
             rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, kept)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """The workers find there what the process that starts them writes."""
+    if not hasattr(session.config, "workerinput"):
+        _write_tables_of_characters()
+
+
+def _write_tables_of_characters() -> None:
+    """What Hypothesis keeps of Unicode, where it is not kept yet: every worker of a new checkout would find
+    out of each character whether UTF-8 has it, which takes seconds."""
+    charmap.charmap()
+    path = charmap.charmap_file("codec-v2-utf-8")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_bytes(gzip.compress(json.dumps([UTF_8, []]).encode()))
+        new.replace(path)
 
 
 @pytest.hookimpl(trylast=True)

@@ -46,7 +46,7 @@ from dovetail.running.taking_up import enter_adopted, sorted_out
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full, workload
 
-CASES = full(6_000, 240)
+CASES = full(6_000, 120)
 BLOCKS = 4
 FOUND = (1091, 2383)
 """Seeds that found something once."""

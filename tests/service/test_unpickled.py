@@ -15,7 +15,10 @@ def unpicklings(folder: Path) -> Counter[str]:
     """Mentions of ``pickle.loads`` and its like, by file."""
     found: Counter[str] = Counter()
     for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        text = path.read_text()
+        if not re.search("pickle|marshal", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in ("load", "loads", "Unpickler"):
                 if isinstance(node.value, ast.Name) and node.value.id in ("pickle", "cloudpickle", "marshal"):
                     found[path.relative_to(folder).as_posix()] += 1

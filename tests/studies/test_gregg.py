@@ -47,7 +47,7 @@ from dovetail_lab.study import show_study
 
 Outcome = tuple[list[MeasuredRun], list[Record]]
 
-REPETITIONS = full(1000, 12)
+REPETITIONS = full(1000, 8)
 POLICIES = ("history", "history-guarded")
 ONCE = pytest.mark.xdist_group("curves")
 """Of tests that share what takes long to make."""
@@ -60,7 +60,7 @@ def curves() -> dict[str, Curve]:
 
 @pytest.fixture(scope="module")
 def found() -> list[CaseOutcome]:
-    return run_cases(orders=full(2000, 12), seed=1)
+    return run_cases(orders=full(2000, 6), seed=1)
 
 
 @ONCE
