@@ -12,6 +12,8 @@ from gpu_box import GB, GpuBox
 from dovetail.local.device_watch import DeviceWatch, Snapshot
 from dovetail.local.discovery import Inventory, take_inventory
 from dovetail.local.probes.nvidia import near_of
+from dovetail.model import FRACTION_UNITS, Request
+from dovetail.model.fitting import units_taken
 from dovetail.model.node import NVLINK, SWITCH
 
 HERE = os.getpid()
@@ -72,6 +74,23 @@ def test_memory_that_is_not_told_is_not_limited(box: GpuBox) -> None:
     state = seen().device(uuid)
     assert state is not None
     assert (state.fault, state.used) == ("", None)
+
+
+@pytest.mark.parametrize("mode", [1, 3])
+def test_a_gpu_on_which_one_program_at_a_time_computes_is_not_shared(box: GpuBox, mode: int) -> None:
+    box.add(16 * GB)
+    box.devices[0]["mode"] = mode
+    box.write()
+    inventory = found()
+    assert "EXCLUSIVE" in inventory.devices[0].note
+    (device,) = inventory.cluster().nodes[0].devices
+    assert (device.exclusive, device.memory) == (True, 16 * GB)
+    for request in (
+        Request(1, 0, (("gpu", 0.25),)),
+        Request(1, 0, (("gpu", 1.0),), gpu_memory=GB),
+        Request(1, 0, (("gpu", 1.0),), sharing=True, gpu_memory=GB),
+    ):
+        assert units_taken(request, device) == FRACTION_UNITS
 
 
 def test_a_driver_that_lists_no_processes_is_noted(box: GpuBox) -> None:

@@ -57,7 +57,7 @@ class FoundDevice:
     has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
     ``memory`` and ``memory_used`` are bytes, ``utilisation`` is from 0 to 1, where they are known. ``near``
     are the cores of its NUMA node ``numa``; ``links`` has the UUIDs of the GPUs that NVLink joins to it
-    (``nvlink``), or only one PCIe switch (``switch``).
+    (``nvlink``), or only one PCIe switch (``switch``). ``exclusive``: one program at a time computes on it.
     """
 
     probe: str
@@ -77,6 +77,7 @@ class FoundDevice:
     near: tuple[int, ...] = ()
     numa: int | None = None
     links: Mapping[str, str] = field(default_factory=dict)
+    exclusive: bool = False
 
     @property
     def address(self) -> str:
@@ -136,6 +137,7 @@ class Inventory:
                     # Where all cores are as near, none is preferred.
                     near=() if len(near) == len(self.cores.usable) else near,
                     links=tuple(links),
+                    exclusive=found.exclusive,
                 )
             )
             counts[found.kind] = counts.get(found.kind, 0) + 1
@@ -278,6 +280,7 @@ def _visible_gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[Foun
             tuple(device.get("near", ())),
             device.get("numa"),
             device.get("links", {}),
+            device.get("exclusive", False),
         )
         for device in chosen
     ]

@@ -30,6 +30,9 @@ NVLINK_CAPS = 2
 """NVML's index for whether peers reach each other through NVLink."""
 SAME_SWITCH = 20
 """NVML's level of GPUs with no host bridge between them, but one PCIe switch or more."""
+EXCLUSIVE = (1, 3)
+"""NVML's compute modes in which one program at a time computes on a GPU: per thread, and per process."""
+ALONE = "its compute mode is EXCLUSIVE: jobs do not share it"
 UNLISTED = "the driver does not list its processes: others on it are not seen"
 
 
@@ -100,6 +103,9 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
         notes.append("its compute mode is not known")
     elif mode == nvml.NVML_COMPUTEMODE_PROHIBITED:
         about["unusable"] = "its compute mode is PROHIBITED"
+    elif mode in EXCLUSIVE:
+        about["exclusive"] = True
+        notes.append(ALONE)
     if notes:
         about["note"] = "; ".join(notes)
     if slices is None:
