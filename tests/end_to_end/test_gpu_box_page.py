@@ -104,6 +104,10 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
     assert re.search("^User=dovetail$", unit_of_page(), re.MULTILINE)
     ana = [line for line in lines_after("ana$ ") if not line.startswith("dovetail top")]  # it needs a screen
     assert any("reserve" in line for line in ana)
+    box_lines = [line for line in lines_after("box$ ") if re.match("dovetail (devices|submit|queue)", line)]
+    assert any("--gpu-mem" in line for line in box_lines)
+    # A shell needs a terminal; one request is above every device, and refused.
+    box_lines = [f"! {line}" if "50GB" in line else line for line in box_lines if "--interactive" not in line]
     script = [SETUP, *steps, f"echo '{profile}' > /etc/profile.d/dovetail.sh"]
     script += [
         "cp $WORK/dovetail.service /etc/systemd/system/dovetail.service",
@@ -112,7 +116,7 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
         "trap 'kill $service; wait $service || :; cat /srv/log >&2' EXIT",
         "for _ in $(seq 600); do [ -S /srv/dovetail/socket ] && break; sleep 0.1; done",
         "cp $WORK/train.py /home/ana/train.py",
-        *(f"runuser -u ana -- bash -lc 'cd && {line}'" for line in ana),
+        *(f"runuser -u ana -- bash -lc 'cd && {line}'" for line in [*box_lines, *ana]),
         "runuser -u ana -- bash -lc 'dovetail wait all'",
         "runuser -u ana -- bash -lc 'dovetail queue --ended -o state,user,devices --parsable'",
         "runuser -u ben -- bash -lc 'dovetail queue; dovetail reserve --list'",
@@ -136,6 +140,7 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "COMPLETED|ana|" in done.stdout
     assert "Reservation 1: " in done.stdout
+    assert "needs 50 GB of memory on a gpu, and none has more than 40 GB" in done.stderr
     assert "Traceback" not in done.stderr
 
 
