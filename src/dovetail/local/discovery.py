@@ -193,7 +193,11 @@ def take_inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PRO
         devices.extend(found)
         if not found:
             missing.append(
-                FailedProbe(name, answer["why"] or "all its devices are hidden by the environment")
+                FailedProbe(
+                    name,
+                    answer["why"]
+                    or f"{VISIBLE[name]}={os.environ[VISIBLE[name]]} leaves none of its devices",
+                )
             )
     return Inventory(usable_cores(), devices, missing)
 
