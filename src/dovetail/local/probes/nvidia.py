@@ -329,8 +329,8 @@ class Watcher:
                     del self.handles[index]
             except (self.nvml.NVMLError, LookupError) as error:
                 self.handles.pop(index, None)
-                fault = GONE if isinstance(error, LookupError) else f"{UNREADABLE}: {error}"
-                answer += [{**_identity_fields(about), "fault": fault} for about in known]
+                reason = GONE if isinstance(error, LookupError) else f"{UNREADABLE}: {error}"
+                answer += [{**_identity_fields(about), "fault": reason} for about in known]
         for about in answer:
             fault = faults.get(about["uuid"] or "") or faults.get(about["parent"] or "")
             if fault:
