@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 NVML = "libnvidia-ml.so.1"
 """NVIDIA's management library; where it is put elsewhere, LD_LIBRARY_PATH names its folder."""
-CLOSE = {"nvlink": NVLINK, "switch": SWITCH}
+CLOSE = {"nvlink": NVLINK, "xgmi": NVLINK, "switch": SWITCH}
 TIMEOUT = 20.0
 """Seconds for all drivers together; the first load of a driver can take ten."""
 _NVIDIA_FILES = ("nvidia*", "nvgpu*", "nvhost*", "dxg")
@@ -57,7 +57,8 @@ class FoundDevice:
     has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
     ``memory`` and ``memory_used`` are bytes, ``utilisation`` is from 0 to 1, where they are known. ``near``
     are the cores of its NUMA node ``numa``; ``links`` has the UUIDs of the GPUs that NVLink joins to it
-    (``nvlink``), or only one PCIe switch (``switch``). ``exclusive``: one program at a time computes on it.
+    (``nvlink``; of AMD ``xgmi``), or only one PCIe switch (``switch``). ``exclusive``: one program at a
+    time computes on it.
     """
 
     probe: str
