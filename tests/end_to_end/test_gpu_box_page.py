@@ -21,6 +21,9 @@ import pytest
 from gpu_box import GB, GpuBox, library_folder
 from shown_commands import blocks
 
+from dovetail.model import Cluster
+from dovetail.model.node import NVLINK, SWITCH
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "gpu-box.md"
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -142,6 +145,18 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
     assert "Reservation 1: " in done.stdout
     assert "needs 50 GB of memory on a gpu, and none has more than 40 GB" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_cluster_files_of_the_page_are_read(tmp_path: Path) -> None:
+    files = [block for block in blocks(PAGE.read_text()) if block.startswith("[[node]]")]
+    nodes = []
+    for text in files:
+        (tmp_path / "box.toml").write_text(text)
+        nodes += Cluster.parse(str(tmp_path / "box.toml")).nodes
+    mps, near = nodes
+    assert [device.mps for device in mps.devices] == [True] * 4
+    assert [device.near[:1] for device in near.devices] == [(0,), (0,), (16,), (16,)]
+    assert dict(near.devices[2].links) == {0: SWITCH, 1: SWITCH, 3: NVLINK}
 
 
 def extra_sites() -> list[str]:
