@@ -374,7 +374,7 @@ def test_nothing_more_starts_beside_a_stranger_on_a_device_of_unknown_memory() -
 def test_a_device_that_its_driver_lists_no_longer_gets_no_job() -> None:
     """One that it never listed may be a device that no driver describes: nothing is known of it."""
     empty = Strangers(Cluster((Node("box", (0,)),)), [], [])
-    for name, words in (("GPU-aa", "suspended: the nvidia driver lists it no longer"), ("0", "")):
+    for name, words in (("GPU-aa", "suspended: the nvidia driver does not list it"), ("0", "")):
         device = WatchedDevice((0, "gpu0"), "nvidia", name, 16)
         guard = DeviceGuard("avoid", lambda pid: (False, ""), {"nvidia": empty}, {device.place: device})
 

@@ -440,9 +440,9 @@ class DeviceGuard:
         if seen is None or (looked and self.clock() - seen.at > STALE + 2 * seen.took):
             return Bar(f"suspended until the {device.maker} driver answers")
         if state is None:
-            # By its UUID the driver has listed it before. Of one that it never lists nothing is known.
+            # One with a UUID was listed before, or is named wrongly. Of one that it never lists nothing is known.
             named = device.name.startswith(("GPU-", "MIG-"))
-            return Bar(f"suspended: the {device.maker} driver lists it no longer") if named else None
+            return Bar(f"suspended: the {device.maker} driver does not list it") if named else None
         if state.fault:
             return Bar(f"suspended: {state.fault}")
         if self.mode == "ignore":
