@@ -440,7 +440,7 @@ class DeviceGuard:
         if seen is None or (looked and self.clock() - seen.at > STALE + 2 * seen.took):
             return Bar(f"suspended until the {device.maker} driver answers")
         if state is None:
-            # One with a UUID was listed before, or is named wrongly. Of one that it never lists nothing is known.
+            # One with a UUID was listed before, or is named wrongly. Of others nothing is known.
             named = device.name.startswith(("GPU-", "MIG-"))
             return Bar(f"suspended: the {device.maker} driver does not list it") if named else None
         if state.fault:
