@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where measurements and histories stay; default: nowhere")
     parser.add_argument("--only", choices=("pairs", "learned", "makespans"))
     given = parser.parse_args()
-    folder = given.out or Path(mkdtemp(prefix="pocl-sharing-"))
+    folder = (given.out or Path(mkdtemp(prefix="pocl-sharing-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(PROGRAM.replace("SIZE", str(SIZE)))
     timed_together(folder, ["serving"], given.core)  # what is compiled once is compiled now

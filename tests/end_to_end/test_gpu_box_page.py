@@ -21,6 +21,9 @@ import pytest
 from gpu_box import GB, GpuBox, library_folder
 from shown_commands import blocks
 
+from dovetail.model import Cluster
+from dovetail.model.node import NVLINK, SWITCH
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "gpu-box.md"
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -104,6 +107,10 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
     assert re.search("^User=dovetail$", unit_of_page(), re.MULTILINE)
     ana = [line for line in lines_after("ana$ ") if not line.startswith("dovetail top")]  # it needs a screen
     assert any("reserve" in line for line in ana)
+    box_lines = [line for line in lines_after("box$ ") if re.match("dovetail (devices|submit|queue)", line)]
+    assert any("--gpu-mem" in line for line in box_lines)
+    # A shell needs a terminal; one request is above every device, and refused.
+    box_lines = [f"! {line}" if "50GB" in line else line for line in box_lines if "--interactive" not in line]
     script = [SETUP, *steps, f"echo '{profile}' > /etc/profile.d/dovetail.sh"]
     script += [
         "cp $WORK/dovetail.service /etc/systemd/system/dovetail.service",
@@ -112,7 +119,7 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
         "trap 'kill $service; wait $service || :; cat /srv/log >&2' EXIT",
         "for _ in $(seq 600); do [ -S /srv/dovetail/socket ] && break; sleep 0.1; done",
         "cp $WORK/train.py /home/ana/train.py",
-        *(f"runuser -u ana -- bash -lc 'cd && {line}'" for line in ana),
+        *(f"runuser -u ana -- bash -lc 'cd && {line}'" for line in [*box_lines, *ana]),
         "runuser -u ana -- bash -lc 'dovetail wait all'",
         "runuser -u ana -- bash -lc 'dovetail queue --ended -o state,user,devices --parsable'",
         "runuser -u ben -- bash -lc 'dovetail queue; dovetail reserve --list'",
@@ -136,7 +143,20 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "COMPLETED|ana|" in done.stdout
     assert "Reservation 1: " in done.stdout
+    assert "needs 50 GB of memory on a gpu, and none has more than 40 GB" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_cluster_files_of_the_page_are_read(tmp_path: Path) -> None:
+    files = [block for block in blocks(PAGE.read_text()) if block.startswith("[[node]]")]
+    nodes = []
+    for text in files:
+        (tmp_path / "box.toml").write_text(text)
+        nodes += Cluster.parse(str(tmp_path / "box.toml")).nodes
+    mps, near = nodes
+    assert [device.mps for device in mps.devices] == [True] * 4
+    assert [device.near[:1] for device in near.devices] == [(0,), (0,), (16,), (16,)]
+    assert dict(near.devices[2].links) == {0: SWITCH, 1: SWITCH, 3: NVLINK}
 
 
 def extra_sites() -> list[str]:

@@ -25,6 +25,7 @@ from dovetail.local.discovery import (
 )
 from dovetail.local.probes import amd, nvidia
 from dovetail.model import CPU
+from dovetail.model.node import NVLINK
 from dovetail.testing.processes import is_running
 
 T4 = {"index": 0, "model": "NVIDIA T4", "uuid": "GPU-aa", "memory": 16, "driver": "1"}
@@ -176,6 +177,39 @@ def test_amd_gpus_are_read_from_the_kernel(tmp_path: Path) -> None:
         (tmp_path / "sys/class/kfd/kfd/proc" / pid / "vram_4711").write_text(f"{vram}\n")
     first = amd.probe(tmp_path)["devices"][0]
     assert [first[name] for name in held] == [400, 0.25, [{"pid": 12, "memory": 300}]]
+
+
+def test_which_amd_gpus_are_close_to_each_other_and_to_which_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 and 1 are joined; 2 and 3 are parts of one GPU, which its maker's number does not tell apart."""
+    nodes, core = tmp_path / "sys/class/kfd/kfd/topology/nodes", min(os.sched_getaffinity(0))
+    for number, unique in enumerate((0xABC, 0xDEF, 7, 7), 1):
+        (nodes / str(number)).mkdir(parents=True)
+        text = f"simd_count 8\nvendor_id 4098\nunique_id {unique}\ndrm_render_minor {127 + number}\n"
+        (nodes / str(number) / "properties").write_text(text)
+        card = tmp_path / f"sys/class/drm/renderD{127 + number}/device"
+        card.mkdir(parents=True)
+        (card / "numa_node").write_text("1\n" if number == 1 else "-1\n")
+        (card / "local_cpulist").write_text(f"{core}\n" if number == 1 else "")
+    for number, other, kind in ((1, 2, 11), (2, 1, 11), (1, 3, 11), (2, 3, 2), (2, 0, 2)):
+        link = nodes / str(number) / f"io_links/{other}"
+        link.mkdir(parents=True)
+        (link / "properties").write_text(f"type {kind}\nnode_to {other}\n")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kfd").write_text("")
+    answer = amd.probe(tmp_path)
+    first, second, *parts = answer["devices"]
+    assert (first["uuid"], first["numa"], first["near"]) == ("GPU-0000000000000abc", 1, [core])
+    assert first["links"] == {second["uuid"]: "xgmi"}
+    assert ("numa" in second, second["near"]) == (False, [])
+    assert not any("uuid" in part or "links" in part for part in parts)
+    monkeypatch.setattr(discovery, "run_probes", lambda scripts, timeout: {"amd": answer})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {core, core + 1})
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-0000000000000def,0")
+    one, other = discovery.take_inventory(1.0, ["amd"]).cluster().nodes[0].devices
+    assert (one.address, one.links, one.near) == ("amd:1", ((1, NVLINK),), ())
+    assert (other.address, other.links, other.near) == ("amd:0", ((0, NVLINK),), (core,))
 
 
 def test_only_drivers_that_left_a_trace_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

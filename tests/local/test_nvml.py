@@ -7,11 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from gpu_box import GB, GpuBox
+from gpu_box import GB, LOST, GpuBox
 
 from dovetail.local.device_watch import DeviceWatch, Snapshot
 from dovetail.local.discovery import Inventory, take_inventory
-from dovetail.local.probes.nvidia import near_of
+from dovetail.local.probes.nvidia import GONE, UNREADABLE, near_of
+from dovetail.model import FRACTION_UNITS, Request
+from dovetail.model.fitting import units_taken
 from dovetail.model.node import NVLINK, SWITCH
 
 HERE = os.getpid()
@@ -74,6 +76,23 @@ def test_memory_that_is_not_told_is_not_limited(box: GpuBox) -> None:
     assert (state.fault, state.used) == ("", None)
 
 
+@pytest.mark.parametrize("mode", [1, 3])
+def test_a_gpu_on_which_one_program_at_a_time_computes_is_not_shared(box: GpuBox, mode: int) -> None:
+    box.add(16 * GB)
+    box.devices[0]["mode"] = mode
+    box.write()
+    inventory = found()
+    assert "EXCLUSIVE" in inventory.devices[0].note
+    (device,) = inventory.cluster().nodes[0].devices
+    assert (device.exclusive, device.memory) == (True, 16 * GB)
+    for request in (
+        Request(1, 0, (("gpu", 0.25),)),
+        Request(1, 0, (("gpu", 1.0),), gpu_memory=GB),
+        Request(1, 0, (("gpu", 1.0),), sharing=True, gpu_memory=GB),
+    ):
+        assert units_taken(request, device) == FRACTION_UNITS
+
+
 def test_a_driver_that_lists_no_processes_is_noted(box: GpuBox) -> None:
     box.add(16 * GB)
     box.fail("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
@@ -93,6 +112,47 @@ def test_a_gpu_that_does_not_answer_is_none(box: GpuBox, status: int) -> None:
     snapshot = seen()
     assert [bool(one.fault) for one in snapshot.devices] == [True, False]
     assert (snapshot.device(second) or snapshot.devices[0]).fault == ""
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetName"])
+def test_what_no_job_needs_may_fail_in_any_way(box: GpuBox, function: str) -> None:
+    uuid = box.add(16 * GB)
+    box.fail(function, status=999)
+    assert [one.used for one in found().devices] == [True]
+    state = seen().device(uuid)
+    assert state is not None
+    assert state.fault == ""
+
+
+def test_a_gpu_that_is_taken_out_gets_no_job(box: GpuBox) -> None:
+    """NVML takes its handle for an invalid argument; later its number may be another GPU's."""
+    first, second = box.add(16 * GB), box.add(40 * GB)
+    watch = DeviceWatch("nvidia")
+    for fault, words in ((0, ""), (2, GONE), (LOST, f"{UNREADABLE}: GPU is lost")):
+        box.devices[0]["fault"] = fault
+        box.write()
+        snapshot = watch.take_snapshot(60.0)
+        assert snapshot is not None
+        assert [one.fault for one in snapshot.devices] == [words, ""]
+    del box.devices[0]
+    box.write()
+    snapshot = watch.take_snapshot(60.0)
+    watch.close()
+    assert snapshot is not None
+    assert [(one.name, bool(one.fault)) for one in snapshot.devices] == [(first, True), (second, True)]
+    assert snapshot.devices[0].fault == GONE
+
+
+def test_a_gpu_on_which_mig_is_switched_on_gets_no_job(box: GpuBox) -> None:
+    uuid = box.add(40 * GB, mig=0)
+    watch = DeviceWatch("nvidia")
+    assert watch.take_snapshot(60.0) is not None
+    box.devices[0]["mig"] = 1
+    box.write()
+    snapshot = watch.take_snapshot(60.0)
+    watch.close()
+    assert snapshot is not None
+    assert [(one.name, one.fault) for one in snapshot.devices] == [(uuid, "MIG was switched on since")]
 
 
 def test_a_library_that_counts_no_gpus_says_why(box: GpuBox) -> None:

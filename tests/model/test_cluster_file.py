@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, DeviceClass
+from dovetail.model.node import NVLINK, SWITCH
 
 CONTRACT = """\
 [[node]]
@@ -106,6 +107,26 @@ devices = [{ kind = "gpu", model = "T4" }, { kind = "gpu", model = "A100", count
     assert cluster.units[0].device_class == DeviceClass("cpu", "epyc")
 
 
+def test_devices_that_are_close_to_each_other_and_to_cores(tmp_path: Path) -> None:
+    """Of two links the closer one counts; cores that a device has to itself are not those of the pool."""
+    text = """
+[[node]]
+name = "a"
+cpus = 8
+devices = [
+    { kind = "gpu", count = 2, near = [3, 0, 1] },
+    { kind = "gpu", count = 2, near = [4, 5, 7], cores = [6, 7] },
+]
+nvlink = ["gpu[0-1]"]
+switch = ["gpu[0-2]"]
+"""
+    (node,) = Cluster.parse(written(tmp_path, text)).nodes
+    assert [device.near for device in node.devices] == [(0, 1, 3), (0, 1, 3), (4, 5), (4, 5)]
+    assert [device.links for device in node.devices] == [
+        ((1, NVLINK), (2, SWITCH)), ((0, NVLINK), (2, SWITCH)), ((0, SWITCH), (1, SWITCH)), (),
+    ]  # fmt: skip
+
+
 HEAD = '[[node]]\nname = "a"\n'
 
 
@@ -134,6 +155,16 @@ HEAD = '[[node]]\nname = "a"\n'
             "found 1 cores for 2 devices",
         ),
         (HEAD + "cpus = 4\ndevices = [{kind='x', cores=[1]}, {kind='y', cores=[1]}]", "found core 1 twice"),
+        (HEAD + "cpus = 1\ndevices = [{ kind = 'x', near = [1] }]", "near: found core 1, expected cores of"),
+        (HEAD + "cpus = 2\ndevices = [{ kind = 'x', near = [1, 1] }]", "near: found core 1 twice"),
+        (HEAD + "cpus = 1\ngpus = 2\nnvlink = ['gpu[0-2]']", "nvlink: found 'gpu2', expected devices of the"),
+        (
+            HEAD + "cpus = 1\ngpus = 2\nswitch = ['gpu0']",
+            "switch: found 'gpu0', expected two devices or more",
+        ),
+        (HEAD + "cpus = 1\ngpus = 2\nnvlink = ['gpu[0,0]']", "expected two devices or more, each once"),
+        (HEAD + "cpus = 1\ngpus = 200\nnvlink = ['gpu[0-199]']", "found 200 devices, expected 128 at most"),
+        (HEAD + "cpus = 1\ngpus = 2\nnvlink = ['gpu[0-']", "nvlink: hostlist 'gpu[0-'"),
         (HEAD + "cpus = 1\n" + HEAD + "cpus = 1", "the node name 'a' twice"),
         ("[[node]]\nname = 'n[0-'\ncpus = 1", "node 1 'n[0-': hostlist"),
         ("[[node]]\nname = ''\ncpus = 1", "name: found ''"),

@@ -127,8 +127,12 @@ def test_a_device_keeps_its_drivers_own_name() -> None:
     for outer in ({}, {"CUDA_VISIBLE_DEVICES": "1,2", "ROCR_VISIBLE_DEVICES": "3"}):
         found = child_environment(job("gpu", (Part(1, 0, (0, 1)),), {}, {}), cluster, [0], outer)
         assert found["CUDA_VISIBLE_DEVICES"] == "GPU-1b,2"
+        assert found["NVIDIA_VISIBLE_DEVICES"] == "GPU-1b,2"
+        assert found["DOVETAIL_CDI_DEVICES"] == "nvidia.com/gpu=GPU-1b,nvidia.com/gpu=2"
         found = child_environment(job("gpu", (Part(1, 0, (2,)),), {}, {}), cluster, [0], outer)
         assert (found["CUDA_VISIBLE_DEVICES"], found["ROCR_VISIBLE_DEVICES"]) == ("", "3")
+        # NVIDIA's container runtime takes an empty variable for one that is not set.
+        assert (found["NVIDIA_VISIBLE_DEVICES"], found["DOVETAIL_CDI_DEVICES"]) == ("void", "")
     assert decode_cluster(json.loads(json.dumps(encode_cluster(cluster)))).nodes == cluster.nodes
 
 

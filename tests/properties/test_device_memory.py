@@ -7,6 +7,7 @@ part of one, for memory, and for both.
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ POLICIES = (
     *("lookahead", "min-min", "max-min", "sufferage", "mct", "heteroprio", "brr", "rsa"),
 )
 
-MODELS = {"none": None, "T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5}
+MODELS = {"none": None, "T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5, "alone": 16}
+"""Bytes of each; ``alone`` is in a compute mode that lets one program at a time compute."""
 boxes = st.lists(
     st.tuples(st.integers(1, 6), st.lists(st.sampled_from(sorted(MODELS)), max_size=4)),
     min_size=1,
@@ -68,7 +70,10 @@ def box(drawn: list[tuple[int, list[str]]]) -> Cluster:
             Node(
                 f"n{n}",
                 tuple(range(cpus)),
-                tuple(Device("gpu", model, d, memory=MODELS[model]) for d, model in enumerate(models)),
+                tuple(
+                    Device("gpu", model, d, memory=MODELS[model], exclusive=model == "alone")
+                    for d, model in enumerate(models)
+                ),
             )
             for n, (cpus, models) in enumerate(drawn)
         )
@@ -111,6 +116,14 @@ def test_device_memory_is_kept_and_nobody_starves(
     for result in (one, other):
         check_schedule(result, w)
         assert all(record.state is State.COMPLETED for record in result.records)
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for record in result.records:
+            for name in record.allocation.device_names(cluster) if record.allocation else ():
+                spans.setdefault(name, []).append((record.start or 0.0, record.end or 0.0))
+        for node in cluster.nodes:
+            for device in node.devices:
+                taken = sorted(spans.get(f"{node.name}/{device.name}", ()) if device.exclusive else ())
+                assert all(a[1] <= b[0] for a, b in pairwise(taken)), "two at once where one may be"
 
 
 @given(boxes, rows, st.sampled_from(POLICIES))

@@ -161,7 +161,8 @@ def test_a_lost_gpu_and_an_error_of_the_driver_are_faults(
 
 # ---------------------------------------------------------------------------------- whole runs
 
-MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5, "unknown": None}
+MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5, "unknown": None, "alone": 16}
+"""Bytes of each; ``alone`` is in a compute mode that lets one program at a time compute."""
 
 
 @dataclass
@@ -198,7 +199,10 @@ class Strangers:
 
 
 def one_box(models: Sequence[str]) -> Cluster:
-    devices = tuple(Device("gpu", model, d, memory=MODELS[model]) for d, model in enumerate(models))
+    devices = tuple(
+        Device("gpu", model, d, memory=MODELS[model], exclusive=model == "alone")
+        for d, model in enumerate(models)
+    )
     return Cluster((Node("box", (0,), devices),))
 
 
@@ -234,7 +238,7 @@ async def drive(
     )
     node = cluster.nodes[0]
     watched = {
-        (0, device.name): WatchedDevice((0, device.name), "nvidia", str(d), device.memory)
+        (0, device.name): WatchedDevice((0, device.name), "nvidia", str(d), device.memory, device.exclusive)
         for d, device in enumerate(node.devices)
     }
     guard = DeviceGuard(mode, lambda pid: (False, ""), {"nvidia": world}, watched, clock=loop.time)
@@ -254,6 +258,10 @@ async def drive(
                 assert not world.is_lost(d, seen)
                 if mode == "avoid":
                     assert not world.here(d, seen), "it starts beside a stranger"
+                if node.devices[d].exclusive:
+                    assert mode == "ignore" or not world.here(d, seen), "two programs on one that lets one"
+                    guests = [one for one in engine.running.values() if not one.job.foreign]
+                    assert sum(d in part.devices for one in guests for part in one.allocation.parts) == 1
                 if mode == "memory" and world.here(d, seen):
                     used = sum(
                         memory_taken(node.devices[d].memory or 0, part.units, part.gpu_memory)
@@ -361,6 +369,27 @@ def test_nothing_more_starts_beside_a_stranger_on_a_device_of_unknown_memory() -
     with TemporaryDirectory() as folder:
         drawn = [(0.25, 0, 5.0, 0.0), (0.25, 0, 1.0, 3.0)]
         run_virtual(drive(cluster, world, "avoid", "fcfs", drawn, folder))
+
+
+def test_a_device_that_its_driver_lists_no_longer_gets_no_job() -> None:
+    """One that it never listed may be a device that no driver describes: nothing is known of it."""
+    empty = Strangers(Cluster((Node("box", (0,)),)), [], [])
+    for name, words in (("GPU-aa", "suspended: the nvidia driver does not list it"), ("0", "")):
+        device = WatchedDevice((0, "gpu0"), "nvidia", name, 16)
+        guard = DeviceGuard("avoid", lambda pid: (False, ""), {"nvidia": empty}, {device.place: device})
+
+        async def labels(guard: DeviceGuard = guard) -> list[str]:
+            guard.clock = asyncio.get_running_loop().time
+            driver = Driver(
+                one_box(["T4"]),
+                load_policy("fcfs").policy,
+                make_model("mean", MemoryHistory()),
+                bound=no_bound,
+                options=DriverOptions(policy_name="fcfs"),
+            )
+            return [bar.label for bar in guard.device_bars(driver, 0.0).values()]
+
+        assert run_virtual(labels()) == [words] * bool(words)
 
 
 def test_the_process_that_watches_ends_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node
 from dovetail.model.cluster_file import cluster_as_toml
+from dovetail.model.node import NVLINK, SWITCH
 from dovetail.testing.builders import full
 from dovetail.workloads.tables import read_node_list
 
@@ -61,6 +62,22 @@ def test_devices_that_have_cores_of_their_own(tmp_path):
     devices = (Device("opencl", "pocl", 0, (1,)), Device("opencl", "pocl", 1, (2,)))
     cluster = Cluster((Node("a", (0, 3), devices),))
     assert read_back(cluster, tmp_path).nodes == cluster.nodes
+
+
+def test_devices_that_are_close_to_each_other_and_to_cores(tmp_path):
+    """Links that make no whole groups too: 0 with 1 and 2, and these not with each other."""
+    links = (((1, NVLINK), (2, NVLINK), (3, SWITCH)), ((0, NVLINK),), ((0, NVLINK),), ((0, SWITCH),))
+    nears = ((0, 1), (0, 1), (2,), ())
+    devices = tuple(
+        Device("gpu", "T4", d, near=near, links=joined)
+        for d, (near, joined) in enumerate(zip(nears, links, strict=True))
+    )
+    whole = tuple(
+        Device("gpu", "", d, links=tuple((e, NVLINK) for e in range(8) if e != d)) for d in range(8)
+    )
+    cluster = Cluster((Node("a", (0, 1, 2), devices), Node("b", (0,), whole)))
+    assert read_back(cluster, tmp_path).nodes == cluster.nodes
+    assert 'nvlink = ["gpu[0-7]"]' in cluster_as_toml(cluster)
 
 
 def test_no_nodes():

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 NVML = "libnvidia-ml.so.1"
 """NVIDIA's management library; where it is put elsewhere, LD_LIBRARY_PATH names its folder."""
-CLOSE = {"nvlink": NVLINK, "switch": SWITCH}
+CLOSE = {"nvlink": NVLINK, "xgmi": NVLINK, "switch": SWITCH}
 TIMEOUT = 20.0
 """Seconds for all drivers together; the first load of a driver can take ten."""
 _NVIDIA_FILES = ("nvidia*", "nvgpu*", "nvhost*", "dxg")
@@ -57,7 +57,8 @@ class FoundDevice:
     has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
     ``memory`` and ``memory_used`` are bytes, ``utilisation`` is from 0 to 1, where they are known. ``near``
     are the cores of its NUMA node ``numa``; ``links`` has the UUIDs of the GPUs that NVLink joins to it
-    (``nvlink``), or only one PCIe switch (``switch``).
+    (``nvlink``; of AMD ``xgmi``), or only one PCIe switch (``switch``). ``exclusive``: one program at a
+    time computes on it.
     """
 
     probe: str
@@ -77,6 +78,7 @@ class FoundDevice:
     near: tuple[int, ...] = ()
     numa: int | None = None
     links: Mapping[str, str] = field(default_factory=dict)
+    exclusive: bool = False
 
     @property
     def address(self) -> str:
@@ -136,6 +138,7 @@ class Inventory:
                     # Where all cores are as near, none is preferred.
                     near=() if len(near) == len(self.cores.usable) else near,
                     links=tuple(links),
+                    exclusive=found.exclusive,
                 )
             )
             counts[found.kind] = counts.get(found.kind, 0) + 1
@@ -191,7 +194,11 @@ def take_inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PRO
         devices.extend(found)
         if not found:
             missing.append(
-                FailedProbe(name, answer["why"] or "all its devices are hidden by the environment")
+                FailedProbe(
+                    name,
+                    answer["why"]
+                    or f"{VISIBLE[name]}={os.environ[VISIBLE[name]]} leaves none of its devices",
+                )
             )
     return Inventory(usable_cores(), devices, missing)
 
@@ -278,6 +285,7 @@ def _visible_gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[Foun
             tuple(device.get("near", ())),
             device.get("numa"),
             device.get("links", {}),
+            device.get("exclusive", False),
         )
         for device in chosen
     ]

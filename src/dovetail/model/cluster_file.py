@@ -9,7 +9,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import replace
+from itertools import combinations, groupby
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -21,7 +22,7 @@ from dovetail.files.toml import read_toml, toml_lines
 from dovetail.model.cluster import Cluster
 from dovetail.model.conditions import NO_CONDITIONS, Conditions
 from dovetail.model.hostlist import MOST_NAMES, compress_names, expand_hostlist
-from dovetail.model.node import CPU, Device, Node
+from dovetail.model.node import CPU, NVLINK, SWITCH, Device, Node
 from dovetail.model.short_form import SHORT, parse_short_form
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
 
@@ -33,6 +34,10 @@ Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole_number(0,
 Core = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole_number(0, MOST_CPUS))]
 
 Bandwidth = Annotated[float, Field(gt=0), BeforeValidator(real_number("bytes a second", above_zero=True))]
+
+
+MOST_JOINED = 128
+"""Devices of a node that are joined with each other: every two of them are a pair."""
 
 
 class DeviceEntry(Entry):
@@ -53,6 +58,10 @@ class DeviceEntry(Entry):
         strict=True,
         description="jobs that share such a device of this machine do so through a daemon of NVIDIA's MPS",
     )
+    near: list[Core] = Field(
+        default_factory=list,
+        description="cores of the node that are near each of the devices: preferred for jobs on them",
+    )
 
 
 class NodeEntry(Entry):
@@ -66,6 +75,13 @@ class NodeEntry(Entry):
     gpus: Devices = Field(default=0, description="short for devices = [{ kind = 'gpu', count = … }]")
     memory: Bytes | None = Field(default=None, description="bytes; default: not limited")
     devices: list[DeviceEntry] = Field(default_factory=list)
+    nvlink: list[Name] = Field(
+        default_factory=list,
+        description="hostlists of devices that NVLink joins with each other, such as gpu[0-3]",
+    )
+    switch: list[Name] = Field(
+        default_factory=list, description="hostlists of devices that one PCIe switch joins with each other"
+    )
     host_cpus: Cpus = Field(default=0, description="CPUs that a job on a device takes by default")
     cpu_model: str = Field(default="", description="keeps the history of unlike CPUs apart")
     partitions: list[Name] = Field(default_factory=list, description="to which the node belongs; for traces")
@@ -153,15 +169,25 @@ def _read_node(name: str, entry: NodeEntry, where: str) -> Node:
     counted: Counter[str] = Counter()
 
     def add_devices(
-        kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int, mps: bool = False
+        kind: str,
+        model: str,
+        hosts: tuple[int, ...],
+        memory: int | None,
+        count: int,
+        near: tuple[int, ...] = (),
+        mps: bool = False,
     ) -> None:
         # Cores are shared out in their order: device k gets the k-th part.
         share = len(hosts) // count
         for k in range(count):
             cores = hosts[k * share : (k + 1) * share]
-            devices.append(Device(kind, model, counted[kind], cores, memory=memory, mps=mps))
+            devices.append(Device(kind, model, counted[kind], cores, memory=memory, near=near, mps=mps))
             counted[kind] += 1
 
+    hosts = [core for device in entry.devices for core in device.cores]
+    given = set(hosts)
+    # Hosts of devices leave the pool, or a job on CPUs would slow the host threads.
+    pool = tuple(sorted(core for core in cores if core not in given))
     if entry.gpus:
         add_devices("gpu", "", (), None, entry.gpus)
     for number, device in enumerate(entry.devices, 1):
@@ -177,12 +203,17 @@ def _read_node(name: str, entry: NodeEntry, where: str) -> Node:
                 "expected the same number for each",
                 where=place,
             )
-        add_devices(device.kind, device.model, tuple(device.cores), device.memory, device.count, device.mps)
-    hosts = [core for device in entry.devices for core in device.cores]
+        _check_unique(device.near, "near", place)
+        far = set(device.near).difference(cores)
+        if far:
+            raise InputError(f"near: found core {min(far)}, expected cores of the node", where=place)
+        near = tuple(sorted(set(device.near) - given))
+        hosted = tuple(device.cores)
+        add_devices(device.kind, device.model, hosted, device.memory, device.count, near, device.mps)
     _check_unique(hosts, "devices: cores", where)
-    given = set(hosts)
-    # Hosts of devices leave the pool, or a job on CPUs would slow the host threads.
-    pool = tuple(sorted(core for core in cores if core not in given))
+    links = _read_links(entry, devices, where)
+    if links:
+        devices = [replace(device, links=tuple(links.get(d, ()))) for d, device in enumerate(devices)]
     if not pool and not devices:
         raise InputError("found a node without CPUs and devices, expected at least one", where=where)
     if entry.host_cpus > len(pool):
@@ -201,6 +232,39 @@ def _read_node(name: str, entry: NodeEntry, where: str) -> Node:
         entry.network_bandwidth,
         entry.gpu_bandwidth,
     )
+
+
+def _read_links(entry: NodeEntry, devices: Sequence[Device], where: str) -> dict[int, list[tuple[int, int]]]:
+    """Of each device the others that are close to it, and how close; the closer of two links counts."""
+    places = {device.name: d for d, device in enumerate(devices)}
+    closeness: dict[tuple[int, int], int] = {}
+    for field, link in (("switch", SWITCH), ("nvlink", NVLINK)):
+        for text in getattr(entry, field):
+            try:
+                names = expand_hostlist(text)
+            except InputError as error:
+                raise InputError(f"{field}: {error}", where=where) from None
+            for name in names:
+                if name not in places:
+                    known = ", ".join(places) or "none"
+                    raise InputError(
+                        f"{field}: found {name!r}, expected devices of the node: {known}", where=where
+                    )
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise InputError(
+                    f"{field}: found {text!r}, expected two devices or more, each once", where=where
+                )
+            if len(names) > MOST_JOINED:
+                raise InputError(
+                    f"{field}: found {len(names)} devices, expected {MOST_JOINED} at most", where=where
+                )
+            for pair in combinations(sorted(places[name] for name in names), 2):
+                closeness[pair] = link
+    links: dict[int, list[tuple[int, int]]] = {}
+    for (one, other), link in sorted(closeness.items()):
+        links.setdefault(one, []).append((other, link))
+        links.setdefault(other, []).append((one, link))
+    return {d: sorted(found) for d, found in links.items()}
 
 
 def _check_unique(cores: tuple[int, ...] | list[int], what: str, where: str) -> None:
@@ -246,19 +310,45 @@ def _node_entry(node: Node) -> dict[str, Any]:
     cores = sorted({*node.cores, *hosts})
     alike = groupby(
         node.devices,
-        key=lambda device: (device.kind, device.model, device.memory or 0, len(device.cores), device.mps),
+        key=lambda device: (
+            *(device.kind, device.model, device.memory or 0),
+            *(len(device.cores), device.near, device.mps),
+        ),
     )
     # A count is shorter, and means the same on any machine.
     plain = cores == list(range(len(cores)))
     content: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
     content["devices"] = [_device_entry(list(devices)) for _, devices in alike]
+    for field, link in (("nvlink", NVLINK), ("switch", SWITCH)):
+        groups = _linked_groups(node.devices, link)
+        content[field] = [compress_names([node.devices[d].name for d in group]) for group in groups]
     fields = ("memory", "host_cpus", "cpu_model", "partitions", "network_bandwidth", "gpu_bandwidth")
     return content | {field: getattr(node, field) for field in fields}
+
+
+def _linked_groups(devices: Sequence[Device], link: int) -> list[list[int]]:
+    """Devices all of which are so close to each other; every such pair is in a group."""
+    pairs = {
+        (d, other)
+        for d, device in enumerate(devices)
+        for other, how in device.links
+        if how == link and d < other
+    }
+    left, groups = set(pairs), []
+    while left:
+        group = list(min(left))
+        for d in range(group[-1] + 1, len(devices)):
+            if all((member, d) in pairs for member in group):
+                group.append(d)
+        left -= set(combinations(group, 2))
+        groups.append(group)
+    return groups
 
 
 def _device_entry(devices: Sequence[Device]) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
     content["cores"] = [core for device in devices for core in device.cores]
     content["memory"] = devices[0].memory
+    content["near"] = list(devices[0].near)
     content["mps"] = devices[0].mps
     return {field: value for field, value in content.items() if value} | {"count": len(devices)}

@@ -55,13 +55,15 @@ def units_taken(request: Request, device: Device) -> int:
     """What the request takes of a device, in `FRACTION_UNITS`.
 
     Nothing but memory where it requests whole devices and gives the memory of each: it then shares them.
-    A device of which the memory is not known is not shared so. A request with ``sharing`` takes half of one,
-    and all of it as long as its memory there is not known.
+    A device of which the memory is not known is not shared so, and an exclusive one not at all. A request
+    with ``sharing`` takes half of one, and all of it as long as its memory there is not known.
 
     >>> wanted = Request(devices=(("gpu", 1),), gpu_memory=6)
     >>> units_taken(wanted, Device("gpu", memory=16)), units_taken(wanted, Device("gpu"))
     (0, 1000000)
     """
+    if device.exclusive:
+        return FRACTION_UNITS
     if request.sharing:
         known = request.gpu_memory or device.memory is None
         # Two that share each take half, so that a third finds no room.

@@ -64,7 +64,7 @@ class Device:
     its own memory in bytes (``None``: not limited). ``near`` are cores of the pool on its NUMA node: they are
     preferred for its host threads (empty: all are alike). ``links`` are pairs of another device's index on
     the node and how close it is: `NVLINK` or `SWITCH`. ``mps``: on this machine jobs share it
-    through NVIDIA's MPS.
+    through NVIDIA's MPS. ``exclusive``: its driver lets one program at a time compute on it.
     """
 
     kind: str
@@ -76,6 +76,7 @@ class Device:
     near: tuple[int, ...] = ()
     links: tuple[tuple[int, int], ...] = ()
     mps: bool = False
+    exclusive: bool = False
 
     @property
     def name(self) -> str:

@@ -16,23 +16,65 @@ TAIL = 16 << 10
 """Bytes at the end of standard error that are looked at."""
 WORDS: Mapping[str, re.Pattern[str]] = {
     "torch": re.compile(
-        r"(?:torch[\w.]*\.)?OutOfMemoryError: (?:CUDA|HIP|XPU) out of memory|CUDA out of memory\. Tried"
+        r"Error: (?:CUDA|HIP|XPU) out of memory|(?:CUDA|HIP|XPU) out of memory\. Tried"
+        r"|Allocation on device \d+ would exceed allowed memory"
     ),
-    "JAX": re.compile(r"RESOURCE_EXHAUSTED: (?:Out of memory|.*(?:allocat|out of memory))", re.IGNORECASE),
-    "TensorFlow": re.compile(r"ResourceExhaustedError|OOM when allocating tensor"),
-    "CuPy": re.compile(r"cupy[\w.]*\.OutOfMemoryError|OutOfMemoryError: Out of memory allocating"),
-    "CUDA": re.compile(
-        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|CUDA(?: runtime| driver)? error[^\n]*out of memory"
-        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED",
+    "vLLM": re.compile(
+        r"No available memory for the cache blocks|is less than desired GPU memory utilization"
+        r"|larger than the available KV cache memory"
+        r"|larger than the maximum number of tokens that can be stored in KV cache"
+    ),
+    "Paddle": re.compile(r"Out of memory error on GPU \d"),
+    "TensorFlow": re.compile(
+        r"ResourceExhaustedError:[^\n]*(?:allocat|out of memory)|OOM when allocating tensor", re.IGNORECASE
+    ),
+    "JAX": re.compile(r"RESOURCE[_ ]EXHAUSTED: [^\n]*(?:allocat|out of memory)", re.IGNORECASE),
+    "CuPy": re.compile(
+        r"cupy[\w.]*\.OutOfMemoryError|out of memory (?:allocating|to allocate) [\d,]+ bytes \(",
         re.IGNORECASE,
     ),
-    "HIP": re.compile(
-        r"hipErrorOutOfMemory|hipErrorMemoryAllocation|HIP error[^\n]*out of memory", re.IGNORECASE
+    "Julia": re.compile(r"Out of GPU memory|OutOfGPUMemoryError"),
+    "llama.cpp": re.compile(
+        r"(?:unable|failed) to allocate (?:compute )?(?:CUDA|ROCm|Vulkan|SYCL|MUSA)\d+ (?:\w+ )?buffer"
     ),
-    "OpenCL": re.compile(r"CL_MEM_OBJECT_ALLOCATION_FAILURE|CL_OUT_OF_RESOURCES"),
+    "ONNX Runtime": re.compile(r"BFCArena[^\n]*Failed to allocate memory for requested buffer"),
+    "TensorRT": re.compile(r"Error Code 2: OutOfMemory"),
+    "HIP": re.compile(
+        r"hipErrorOutOfMemory|hipErrorMemoryAllocation|(?:HIP|ROCm)(?: runtime)? error[^\n]*out of memory"
+        r"|hipMalloc\w*[^\n]*out of memory|HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+        re.IGNORECASE,
+    ),
+    "CUDA": re.compile(
+        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|CUDA(?: runtime| driver)? (?:error|failure)[^\n]*out of memory"
+        r"|(?:cudaMalloc|cuMemAlloc)\w*[^\n]*out of memory|Triton Error \[CUDA\]: out of memory"
+        r"|GPUassert: out of memory"
+        r"|CU(?:BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|cuFFT failed to allocate",
+        re.IGNORECASE,
+    ),
+    "Vulkan": re.compile(r"VK_ERROR_OUT_OF_DEVICE_MEMORY|ErrorOutOfDeviceMemory"),
+    "SYCL": re.compile(r"(?:ZE_RESULT|UR_RESULT|PI)_ERROR_OUT_OF_DEVICE_MEMORY"),
+    "OpenCL": re.compile(r"MEM_OBJECT_ALLOCATION_FAILURE|\b(?:CL_)?OUT_OF_RESOURCES\b"),
 }
 """Words of frameworks, most particular first."""
+_PASSING = re.compile(
+    # A level below an error: of logging, of glog (W1128 …), of TensorFlow (: W core/…), of TensorRT ([W]).
+    # NCCL has no other level.
+    r"(?:^|[\s\[(|])(?:[A-Z]?[a-z]*[Ww]arning|(?<!NCCL )WARN(?:ING)?|INFO|DEBUG)(?=[\s\]):|]|$)"
+    r"|^[IW]\d{4} |: [IW] |\[[IW]\]"
+    # What goes on by itself. TensorFlow requests less and less until it gets it.
+    r"|\b(?i:retrying|trying again|will retry|skipping|recover\w*|fall(?:s|ing)? back|ignor(?:ed|ing))\b"
+    r"|failed to allocate [^\n]* from device:"
+    # Memory of the host.
+    r"|device:CPU:\d"
+)
+"""On the line of such words: they mean no end of the program, or another memory."""
+_MISTAKE = re.compile(
+    r"(?:\[rank\d+\]: )?(?:(?:Assertion|Attribute|FileNotFound|Import|Index|Key|ModuleNotFound|Name"
+    r"|Permission|Syntax|Type|UnboundLocal|ZeroDivision)Error|KeyboardInterrupt)\b"
+)
+"""Errors of Python that want of memory does not raise."""
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
 def last_words(path: str) -> str:
@@ -49,7 +91,8 @@ def last_words(path: str) -> str:
 def who_lacks_memory(text: str, own: str = "") -> str:
     """The framework whose words mean that its device has too little memory; empty where there is none.
 
-    ``own`` is a further regular expression; one that is none counts as if it were not there.
+    ``own`` is a further regular expression; one that is none counts as if it were not there. Words of a
+    warning, of an error that the program caught, or about memory of the host do not count.
 
     >>> who_lacks_memory("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
     'torch'
@@ -62,4 +105,25 @@ def who_lacks_memory(text: str, own: str = "") -> str:
                 return "its own words"
         except re.error:
             own = ""
-    return next((name for name, pattern in WORDS.items() if pattern.search(text)), "")
+    return next((name for name, pattern in WORDS.items() if _ends_by(pattern, text)), "")
+
+
+def _ends_by(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether such words stand there as the end of the program."""
+    return any(
+        not _PASSING.search(_line_at(text, found.start())) and not _has_gone_on(text[found.end() :])
+        for found in pattern.finditer(text)
+    )
+
+
+def _line_at(text: str, place: int) -> str:
+    end = text.find("\n", place)
+    return text[text.rfind("\n", 0, place) + 1 : len(text) if end < 0 else end]
+
+
+def _has_gone_on(rest: str) -> bool:
+    """Whether the program caught the error, and ended later by a mistake of its own."""
+    if "Traceback (most recent call last):" not in rest or any(words in rest for words in _CHAINED):
+        return False
+    lines = [line for line in rest.splitlines() if line.strip()]
+    return _MISTAKE.match(lines[-1]) is not None

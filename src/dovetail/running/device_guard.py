@@ -111,6 +111,7 @@ class WatchedDevice:
     maker: str
     name: str
     memory: int | None
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,8 +440,9 @@ class DeviceGuard:
         if seen is None or (looked and self.clock() - seen.at > STALE + 2 * seen.took):
             return Bar(f"suspended until the {device.maker} driver answers")
         if state is None:
-            # A device that the driver does not list: nothing is known of it.
-            return None
+            # One with a UUID was listed before, or is named wrongly. Of others nothing is known.
+            named = device.name.startswith(("GPU-", "MIG-"))
+            return Bar(f"suspended: the {device.maker} driver does not list it") if named else None
         if state.fault:
             return Bar(f"suspended: {state.fault}")
         if self.mode == "ignore":
@@ -451,7 +453,7 @@ class DeviceGuard:
         label = f"in use by {others[0].process_label}" + (
             f" and {len(others) - 1} more" if len(others) > 1 else ""
         )
-        if self.mode == "avoid" or device.memory is None:
+        if self.mode == "avoid" or device.memory is None or device.exclusive:
             return Bar(label)
         memory = _memory_of(others, state)
         if memory is None:
@@ -580,7 +582,7 @@ def guard_of(
             maker = device_vendor(device) or ""
             if name and maker in there:
                 place = n, device.name
-                devices[place] = WatchedDevice(place, maker, name, device.memory)
+                devices[place] = WatchedDevice(place, maker, name, device.memory, device.exclusive)
     if not devices:
         return None
     watches = {maker: DeviceWatch(maker) for maker in sorted({one.maker for one in devices.values()})}

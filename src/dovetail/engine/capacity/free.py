@@ -183,7 +183,8 @@ class Layout:
     def _class_of(node: Node) -> NodeClass:
         # Core ids of hosts do not matter for capacity: leave them out, so that alike nodes are alike.
         devices = tuple(
-            Device(d.kind, d.model, d.local, memory=d.memory, links=d.links) for d in node.devices
+            Device(d.kind, d.model, d.local, memory=d.memory, links=d.links, exclusive=d.exclusive)
+            for d in node.devices
         )
         memory = UNLIMITED if node.memory is None else node.memory
         return NodeClass(node.cpus, node.host_cpus, memory, devices, node.partitions)

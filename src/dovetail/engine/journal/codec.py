@@ -209,7 +209,11 @@ def _node_names(data: Json) -> Sequence[str]:
 def _encode_device(device: Device) -> Json:
     """A device; of what only some have, what it has."""
     whole = _encode_as_mapping(device)
-    return {name: value for name, value in whole.items() if value or name not in ("near", "links", "mps")}
+    return {
+        name: value
+        for name, value in whole.items()
+        if value or name not in ("near", "links", "mps", "exclusive")
+    }
 
 
 def _node_from(data: Json) -> Node:

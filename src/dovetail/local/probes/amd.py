@@ -9,10 +9,16 @@ import json
 import os
 import sys
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dovetail.local.probes.nvidia import numbers_in
+
 AMD = 4098
+XGMI = 11
+"""KFD's type of a link by which GPUs reach each other's memory: AMD's NVLink."""
 
 
 def read_properties(path: Path) -> dict[str, int]:
@@ -21,17 +27,26 @@ def read_properties(path: Path) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
-def probe(root: Path = Path("/")) -> dict[str, Any]:
-    """Devices, or the reason why there are none. ``root`` stands for ``/`` in tests."""
+def probe(root: Path = Path("/"), places: bool = True) -> dict[str, Any]:
+    """Devices, or the reason why there are none. ``root`` stands for ``/`` in tests.
+
+    ``places``: also what is near each, which does not change.
+    """
     topology = root / "sys/class/kfd/kfd/topology/nodes"
     if not topology.is_dir():
         return {"devices": [], "why": "the kernel driver amdgpu (KFD) is not loaded"}
     devices: list[dict[str, Any]] = []
+    nodes: dict[int, dict[str, Any]] = {}
     for node in sorted(topology.iterdir(), key=lambda p: int(p.name)):
         about = read_properties(node / "properties")
         if not about.get("simd_count") or about.get("vendor_id") != AMD:
             continue  # a CPU
         devices.append(describe_gpu(root, node, about, len(devices)))
+        nodes[int(node.name)] = devices[-1]
+        if places:
+            devices[-1] |= near_of(root, about)
+    if places:
+        link_devices(topology, nodes)
     return {"devices": devices, "why": "" if devices else "the KFD topology lists no GPU"}
 
 
@@ -48,9 +63,36 @@ def describe_gpu(root: Path, node: Path, about: dict[str, int], index: int) -> d
             memory += found.get("size_in_bytes", 0)
     device: dict[str, Any] = {"index": index, "model": f"AMD {model or target}".replace("AMD AMD", "AMD")}
     device |= {"memory": memory, "driver": target, **state_of(root, node, about)}
+    if about.get("unique_id"):
+        device["uuid"] = f"GPU-{about['unique_id']:016x}"  # as ROCm calls it
     if not os.access(root / "dev/kfd", os.R_OK | os.W_OK):
         device["unusable"] = "/dev/kfd cannot be opened (is this user in the groups render and video?)"
     return device
+
+
+def near_of(root: Path, about: dict[str, int]) -> dict[str, Any]:
+    """The NUMA node of a GPU and its cores, where they are known."""
+    card = root / f"sys/class/drm/renderD{about.get('drm_render_minor', -1)}/device"
+    numa = number_in(card / "numa_node")
+    found: dict[str, Any] = {} if numa is None or numa < 0 else {"numa": numa}  # -1: the machine has none
+    with suppress(OSError, ValueError):
+        found["near"] = numbers_in((card / "local_cpulist").read_text(encoding="ascii"))
+    return found
+
+
+def link_devices(topology: Path, nodes: dict[int, dict[str, Any]]) -> None:
+    """Note of each GPU which others are joined to it directly. ``nodes``: the GPUs by their number in KFD."""
+    # Parts of one GPU have one number of the maker's: it names none of them.
+    named = Counter(device.get("uuid") for device in nodes.values())
+    for device in nodes.values():
+        if named[device.get("uuid")] > 1:
+            device.pop("uuid", None)
+    for number, device in nodes.items():
+        for link in (topology / str(number) / "io_links").glob("*/properties"):
+            about = read_properties(link)
+            other = nodes.get(about.get("node_to", -1), {}).get("uuid")
+            if about.get("type") == XGMI and other and "uuid" in device:
+                device.setdefault("links", {})[other] = "xgmi"
 
 
 def state_of(root: Path, node: Path, about: dict[str, int]) -> dict[str, Any]:
@@ -82,7 +124,7 @@ def watch() -> None:
     """Answer every line of standard input until it ends."""
     for _ in sys.stdin:
         began = time.monotonic()
-        devices = probe()["devices"]
+        devices = probe(places=False)["devices"]
         for device in devices:
             if "unusable" in device:
                 device["fault"] = device.pop("unusable")

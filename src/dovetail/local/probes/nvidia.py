@@ -30,6 +30,10 @@ NVLINK_CAPS = 2
 """NVML's index for whether peers reach each other through NVLink."""
 SAME_SWITCH = 20
 """NVML's level of GPUs with no host bridge between them, but one PCIe switch or more."""
+EXCLUSIVE = (1, 3)
+"""NVML's compute modes in which one program at a time computes on a GPU: per thread, and per process."""
+ALONE = "its compute mode is EXCLUSIVE: jobs do not share it"
+GONE = "the driver knows it no longer"
 UNLISTED = "the driver does not list its processes: others on it are not seen"
 
 
@@ -52,6 +56,17 @@ def read_nvml(nvml: Any, function: str, *arguments: Any) -> Any:
         if getattr(error, "value", None) in (None, *UNTOLD):
             return None
         raise
+
+
+def read_aside(nvml: Any, function: str, *arguments: Any) -> Any:
+    """What a function of NVML answers that no job needs; ``None`` where it fails, for whatever reason.
+
+    Whether the device works shows in the others.
+    """
+    try:
+        return read_nvml(nvml, function, *arguments)
+    except nvml.NVMLError:
+        return None
 
 
 def probe() -> dict[str, Any]:
@@ -85,7 +100,7 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
     """One GPU and its MIG instances; ``unusable`` is why no job can run on it."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        model = decode_text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
+        model = decode_text(read_aside(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
         about = {"index": index, "model": model, "driver": driver}
         about |= {
             "uuid": decode_text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or ""),
@@ -100,6 +115,9 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
         notes.append("its compute mode is not known")
     elif mode == nvml.NVML_COMPUTEMODE_PROHIBITED:
         about["unusable"] = "its compute mode is PROHIBITED"
+    elif mode in EXCLUSIVE:
+        about["exclusive"] = True
+        notes.append(ALONE)
     if notes:
         about["note"] = "; ".join(notes)
     if slices is None:
@@ -229,7 +247,7 @@ def state_of(
     """
     memory = read_nvml(nvml, "nvmlDeviceGetMemoryInfo", handle)
     # MIG instances do not know theirs.
-    rates = read_nvml(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    rates = read_aside(nvml, "nvmlDeviceGetUtilizationRates", handle)
     running = running_on(nvml, handle)
     # Some drivers list an instance's processes only with its GPU.
     if gpu is not None and not running:
@@ -266,12 +284,7 @@ def _is_on(process: Any, numbers: tuple[int, int] | None) -> bool:
 def busy_parts(nvml: Any, handle: Any) -> dict[int, float]:
     """How busy each process keeps the device, from 0 to 1, of those of which that is known."""
     newest: dict[int, tuple[int, float]] = {}
-    try:
-        samples = read_nvml(nvml, "nvmlDeviceGetProcessUtilization", handle, 0)
-    except nvml.NVMLError:
-        # It is not worth a device: whether that works shows elsewhere.
-        return {}
-    for one in samples or ():
+    for one in read_aside(nvml, "nvmlDeviceGetProcessUtilization", handle, 0) or ():
         known = newest.get(int(one.pid), (-1, 0.0))
         newest[int(one.pid)] = max(known, (int(one.timeStamp), min(1.0, one.smUtil / 100)))
     return {pid: share for pid, (_, share) in newest.items()}
@@ -308,20 +321,28 @@ class Watcher:
         for index, known in self._by_index().items():
             try:
                 if index not in self.handles:
-                    self.handles[index] = self.nvml.nvmlDeviceGetHandleByIndex(index)
+                    self.handles[index] = self._handle_of(index, known[0].get("uuid"))
                 states = self._gpu_states(self.handles[index], known)
                 answer += states
                 # What comes back after an error may have another handle.
                 if any("fault" in state for state in states):
                     del self.handles[index]
-            except self.nvml.NVMLError as error:
+            except (self.nvml.NVMLError, LookupError) as error:
                 self.handles.pop(index, None)
-                answer += [{**_identity_fields(about), "fault": f"{UNREADABLE}: {error}"} for about in known]
+                reason = GONE if isinstance(error, LookupError) else f"{UNREADABLE}: {error}"
+                answer += [{**_identity_fields(about), "fault": reason} for about in known]
         for about in answer:
             fault = faults.get(about["uuid"] or "") or faults.get(about["parent"] or "")
             if fault:
                 about["fault"] = fault
         return answer
+
+    def _handle_of(self, index: int, uuid: str | None) -> Any:
+        """The handle of a GPU. Raises NVML's error; `LookupError` where its number is another's now."""
+        handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
+        if uuid and decode_text(read_nvml(self.nvml, "nvmlDeviceGetUUID", handle) or uuid) != uuid:
+            raise LookupError(uuid)
+        return handle
 
     def _by_index(self) -> dict[int, list[dict[str, Any]]]:
         """Each GPU with its instances, in order; one that was not to be read is described anew."""
@@ -337,6 +358,8 @@ class Watcher:
         """A GPU and those of its instances that were found at the start. Raises NVML's error."""
         nvml, (gpu, *slices) = self.nvml, known
         states = [self._device_state(gpu, handle)]
+        if not slices and "unusable" not in gpu and is_cut(nvml, handle):
+            states[0]["fault"] = "MIG was switched on since"
         there: dict[str, Any] = {}
         for one in mig_instances(nvml, handle) if slices else ():
             numbers = numbers_of(nvml, one)
@@ -352,7 +375,11 @@ class Watcher:
 
     def _device_state(self, about: dict[str, Any], *handles: Any) -> dict[str, Any]:
         try:
-            return {**_identity_fields(about), **state_of(self.nvml, *handles)}
+            found = state_of(self.nvml, *handles)
+            # Of a device that was taken out NVML takes the handle for an invalid argument.
+            if about.get("memory") and found["memory_used"] is None:
+                found["fault"] = GONE
+            return {**_identity_fields(about), **found}
         except self.nvml.NVMLError as error:
             return {**_identity_fields(about), "fault": f"{UNREADABLE}: {error}"}
 
