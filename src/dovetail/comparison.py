@@ -18,11 +18,12 @@ from dovetail.errors import DovetailWarning, InputError, NothingKnown, Unsupport
 from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
+from dovetail.native.interrupts import interrupts_later
+from dovetail.process.worker_pool import begin_worker, worker_pool
 from dovetail.records import dataclass
 from dovetail.report.options import ReportOptions
 from dovetail.report.report import Comparison
 from dovetail.spec.values import Bootstrap
-from dovetail.workers import begin_worker, interrupts_later, worker_pool
 from dovetail.workloads.load import is_trace
 from dovetail.workloads.published import takes_seed
 from dovetail.workloads.replicates import plan_replicates, submission_times

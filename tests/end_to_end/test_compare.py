@@ -18,8 +18,8 @@ from waiting import until
 from dovetail import comparison, simulate
 from dovetail.cli.main import status_of
 from dovetail.errors import DovetailError, DovetailWarning, InputError, PolicyError, UnsupportedWorkload
+from dovetail.native.interrupts import interrupts_later
 from dovetail.report.metrics import final_metrics
-from dovetail.workers import interrupts_later
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.native.interrupts import interrupts_later
 from dovetail.native.library import load_library
-from dovetail.workers import interrupts_later
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from typing import TypeVar
 
-from dovetail.workers import interrupts_later, worker_pool
+from dovetail.native.interrupts import interrupts_later
+from dovetail.process.worker_pool import worker_pool
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
@@ -21,7 +22,7 @@ def map_tasks(
 ) -> list[Found]:
     """``work`` of every task, in order, by up to ``workers`` processes (1: in this one; ``None``: one a CPU).
 
-    ``work`` and the tasks are sent between processes, so ``work`` is a function of a module. ``tell`` hears
+    ``work`` and the tasks are sent between processes, so ``work`` is a function of a module. ``progress`` gets
     how many of how many are done. An interruption ends them all. Raises what ``work`` raises, and
     `DovetailError` for a worker that was killed.
 

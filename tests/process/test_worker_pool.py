@@ -48,7 +48,7 @@ def test_an_interruption_ends_running_tasks(tmp_path: Path) -> None:
 
 BROKEN = """
 import os, struct, sys, time
-from dovetail.workers import worker_pool
+from dovetail.process.worker_pool import worker_pool
 
 def breaks_off(began):
     frame = sys._getframe()
