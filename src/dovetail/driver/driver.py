@@ -1034,8 +1034,11 @@ class Driver:
         if (requested or failed or cut or lost) and not unwanted and record.attempts <= self.options.requeues:
             # Sized again before it waits, so that the next attempt goes by what this one has shown.
             self.sizes.waits(record.job, engine.cluster)
-            words = "job %s waits again: attempt %d ended as %s"
-            _log.info(words, event.job, record.attempts, event.state, extra={"job": event.job})
+            words, why = (
+                "job %s waits again: attempt %d ended as %s%s",
+                f": {event.detail}" if event.detail else "",
+            )
+            _log.info(words, event.job, record.attempts, event.state, why, extra={"job": event.job})
             return [Requeued(event.job)]
         self._ended[event.job] = record
         return self._limit_follow_ups(self.admission.ended(record.job, event.state, now))

@@ -99,7 +99,10 @@ class HistoryFile:
                     # Another process may have been faster.
                     self._schema_version()
                     before = create_or_migrate(self._db)
-                _log.info("history %s: brought from version %d to %d", self.path, before, SCHEMA_VERSION)
+                if before:
+                    _log.info("history %s: brought from version %d to %d", self.path, before, SCHEMA_VERSION)
+                else:
+                    _log.info("history %s: made", self.path)
             # NORMAL: a killed process loses nothing; a power cut may lose the last runs, never the file.
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA temp_store = MEMORY")

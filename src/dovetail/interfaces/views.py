@@ -113,6 +113,20 @@ class Free(Protocol):
         """
         ...
 
+    def give_until_fit(
+        self,
+        request: Request,
+        releases: Iterable[tuple[Seconds, Allocation]],
+        now: Seconds,
+        *,
+        fits_now: bool = True,
+    ) -> tuple[Seconds, Allocation] | None:
+        """As `earliest`, but what has been released by then is given back here: this is what is free then.
+
+        Without ``fits_now`` the request is known not to fit before something is released.
+        """
+        ...
+
 
 class Profile(Protocol):
     """Free capacity from now on, piecewise constant: what a policy may plan with. A slot is [start, end).

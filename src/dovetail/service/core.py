@@ -432,7 +432,8 @@ class Service:
         # From here the engine learns of them, some at a time, so a large array does not stop the loop.
         self._take_in_some()
         more = {"job": found.ids[0]} if len(found.ids) == 1 else None
-        _log.info("%s submitted by %s", _named(found.ids), person.name, extra=more)
+        words = "%s submitted by %s: %s"
+        _log.info(words, _named(found.ids), person.name, _names_in_log(jobs), extra=more)
         if len(jobs) > MANY:
             loop.call_later(SETTLED, self.makers.submit, return_memory)
         return found
@@ -1228,6 +1229,12 @@ class Service:
 def _named(jobs: Sequence[JobId]) -> str:
     """Jobs in a line of the log: one by its id, several by the first, the last and their number."""
     return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs, {jobs[0]} to {jobs[-1]},"
+
+
+def _names_in_log(jobs: Sequence[Job]) -> str:
+    """What the jobs of a submission are called, by the first of them; quoted, since people choose names."""
+    names = dict.fromkeys(job.name or job.app.name for job in jobs)
+    return show_value(next(iter(names))) + (" and others" if len(names) > 1 else "")
 
 
 def _log_wish(action: str, person: Principal, jobs: Sequence[JobId], refused: Mapping[JobId, str]) -> None:

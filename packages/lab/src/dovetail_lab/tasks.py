@@ -22,8 +22,8 @@ def map_tasks(
 ) -> list[Found]:
     """``work`` of every task, in order, by up to ``workers`` processes (1: in this one; ``None``: one a CPU).
 
-    ``work`` and the tasks are sent between processes, so ``work`` is a function of a module. ``progress`` gets
-    how many of how many are done. An interruption ends them all. Raises what ``work`` raises, and
+    ``work`` and the tasks are sent between processes, so ``work`` is a function of a module. ``progress``
+    gets how many of how many are done. An interruption ends them all. Raises what ``work`` raises, and
     `DovetailError` for a worker that was killed.
 
     >>> map_tasks(abs, [-3, 2, -1])

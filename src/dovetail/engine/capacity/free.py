@@ -688,18 +688,31 @@ class FreeCapacity:
         self, request: Request, releases: Iterable[tuple[Seconds, Allocation]], now: Seconds
     ) -> tuple[Seconds, Allocation] | None:
         """First time at which the request fits as ``releases`` come true, and where. O(releases · states)."""
-        free = self.copy()
-        time = now
-        pending = False
+        return self.copy().give_until_fit(request, releases, now)
+
+    def give_until_fit(
+        self,
+        request: Request,
+        releases: Iterable[tuple[Seconds, Allocation]],
+        now: Seconds,
+        *,
+        fits_now: bool = True,
+    ) -> tuple[Seconds, Allocation] | None:
+        """Give back what ``releases`` bring up to the first time at which the request fits; when, and where.
+
+        Without ``fits_now`` it is not looked for before something has been given back.
+        """
+        time, look = now, fits_now
         for when, allocation in releases:
+            # All that is released at one time counts together, so the look comes with the next time.
             if when > time:
-                found = free.fit(request)
+                found = self.fit(request) if look else None
                 if found is not None:
                     return time, found
                 time = when
-            free.give(allocation)
-            pending = True
-        found = free.fit(request) if pending or time == now else None
+            self.give(allocation)
+            look = True
+        found = self.fit(request)
         return None if found is None else (time, found)
 
     def remove_node(self, node: int) -> None:

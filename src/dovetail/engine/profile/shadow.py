@@ -28,27 +28,13 @@ class NodeShadow:
         self._head = head
         self._free = free
         self._then = free.copy()
-        time, self._planned = self._first_fit(releases, now)
-        self.start = time if self._planned is not None else inf
+        # Its time is infinite where only jobs without a limit are in its way: then what is free at that time
+        # is all that there is.
+        found = self._then.give_until_fit(head, releases, now, fits_now=False)
+        self._planned: Allocation | None
+        self.start, self._planned = found or (inf, None)
         self.allocation = self._planned if self.start < inf else None
         self._places: dict[tuple[Request, bool], Allocation | None] = {}  # until something is taken
-
-    def _first_fit(self, releases: Releases, now: Seconds) -> tuple[Seconds, Allocation | None]:
-        """When the head fits and where; it does not now. What ends at that very time is free then too.
-
-        Its time is infinite, and what is free then all that there is, if only jobs without a limit are in
-        its way.
-        """
-        then, time, changed = self._then, now, False
-        for when, allocation in releases:
-            if when > time:
-                found = then.fit(self._head) if changed else None
-                if found is not None:
-                    return time, found
-                time = when
-            then.give(allocation)
-            changed = True
-        return time, then.fit(self._head)
 
     def deadlines(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Seconds]]:
         """Of these the requests of jobs that may start, and when those must have ended."""

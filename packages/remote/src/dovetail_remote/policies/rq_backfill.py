@@ -34,16 +34,11 @@ class _Shadow:
     """
 
     def __init__(self, head: Request, free: Free, releases: Releases, view: View, local: int) -> None:
-        found = free.earliest(head, releases, view.now)
+        self._head, self._free, self._cluster, self._local = head, free, view.cluster, local
+        self._then = free.copy()  # what is free at the shadow time, for candidates that run past it
+        found = self._then.give_until_fit(head, releases, view.now)
         self.start = inf if found is None else found[0]
         self.allocation = None if found is None or self.start == inf else found[1]
-        self._head, self._free, self._cluster, self._local = head, free, view.cluster, local
-        # What is free at the shadow time: everything that ends until then, for candidates that run past it.
-        self._then = free.copy()
-        for when, allocation in releases:
-            if when > self.start:
-                break
-            self._then.give(allocation)
 
     def start_beside(self, request: Request, in_time: bool) -> Allocation | None:
         """Take the place where a candidate starts, if the head is not delayed by it. O(nodes · log nodes)."""
