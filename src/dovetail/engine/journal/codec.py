@@ -235,16 +235,23 @@ def _encode_request(request: Request) -> Json:
 
 def _request_once(request: Request) -> Json:
     """The form of a request, made once for all who hold this very object: there are few."""
+    return _forms_of(request)[1]
+
+
+def _forms_of(request: Request) -> tuple[Request, Json, Json]:
+    """The request itself, its form, and that of an allocation for it which names no place."""
     known = _request_forms.get(id(request))
     if known is None or known[0] is not request:
         if len(_request_forms) >= _MOST_REQUESTS:
             _request_forms.clear()
-        known = _request_forms[id(request)] = request, _encode_request(request)
-    return known[1]
+        form = _encode_request(request)
+        nowhere = {"request": form, "parts": [], "cores": {}, "donors": []}
+        known = _request_forms[id(request)] = request, form, nowhere
+    return known
 
 
 _MOST_REQUESTS = 1024
-_request_forms: dict[int, tuple[Request, Json]] = {}
+_request_forms: dict[int, tuple[Request, Json, Json]] = {}
 _requests: dict[bytes, Request] = {}
 
 
@@ -263,6 +270,9 @@ def _request_from(data: Json) -> Request:
 
 
 def _encode_allocation(allocation: Allocation) -> Json:
+    # Where nodes are counted promises name none, and thousands of them move at a time.
+    if not (allocation.parts or allocation.cores or allocation.donors):
+        return _forms_of(allocation.request)[2]
     return {
         "request": _request_once(allocation.request),
         "parts": [

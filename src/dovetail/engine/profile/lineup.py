@@ -213,11 +213,12 @@ class Renewal(Sequence[Reserve]):
     def _spelt_out(self) -> list[Reserve]:
         if self._moves is None:
             before, after = (np.repeat(starts, jobs) for starts, jobs in (self._before, self._after))
-            self._moves = []
-            for row in np.flatnonzero((after < before) & (after > self._now)).tolist():
-                promise = self._promises[row]
-                name, start = promise.implementation.name, float(after[row])
-                self._moves.append(Reserve(promise.job.id, name, promise.allocation, start))
+            rows = np.flatnonzero((after < before) & (after > self._now))
+            moved = zip(map(self._promises.__getitem__, rows.tolist()), after[rows].tolist(), strict=True)
+            self._moves = [
+                Reserve(promise.job.id, promise.implementation.name, promise.allocation, start)
+                for promise, start in moved
+            ]
         return self._moves
 
     def __len__(self) -> int:
