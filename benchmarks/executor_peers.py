@@ -91,16 +91,11 @@ def compare_executors(rounds: int, rows: Figures) -> None:
         for executor in (theirs, ours):
             list(executor.map(add_one, range(500)))
         for _ in range(rounds):
-            singles = (
-                "one at a time, ms (median)",
-                "CPU of the client, us",
-                "CPU of the workers, us",
-                "switches",
-            )
-            for what, *found in zip(singles, time_single(theirs), time_single(ours), strict=True):
-                note(what if "one" in what else f"of one, {what}", *found, ".2f" if "ms" in what else ".0f")
-            for what, *found in zip(("CPU", "wall time"), time_burst(theirs), time_burst(ours), strict=True):
-                note(f"burst of {CALLS:,}, {what}, s", *found, ".2f")
+            singles = "ms (median)", "CPU of the client, us", "CPU of the workers, us", "switches"
+            for what, a, b in zip(singles, time_single(theirs), time_single(ours), strict=True):
+                note(f"one at a time, {what}", a, b, ".2f" if "ms" in what else ".0f")
+            for what, a, b in zip(("CPU", "wall time"), time_burst(theirs), time_burst(ours), strict=True):
+                note(f"burst of {CALLS:,}, {what}, s", a, b, ".2f")
 
 
 def time_commands(client: dovetail.Client) -> float:

@@ -8,16 +8,18 @@ no name, so nothing is left behind by a process that is killed.
 
 from __future__ import annotations
 
+import functools
+import io
 import mmap
 import os
 import pickle
 import socket
 import struct
 import weakref
-from collections import deque
-from collections.abc import Sequence
+from collections import ChainMap, deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -52,6 +54,31 @@ class Parcel:
         self.size = sum(len(part) for part in parts)
 
 
+def _reduce_cached(cached: Any) -> Any:
+    if getattr(cached, "__module__", None) != "__main__":
+        return cached.__reduce__()
+    return _cache_again, (cached.__wrapped__, cached.cache_parameters())
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Also a function of `__main__` that `functools.cache` has wrapped goes by value, with an empty cache."""
+
+    dispatch_table: ClassVar[ChainMap[Any, Any]] = ChainMap(
+        {functools._lru_cache_wrapper: _reduce_cached}, cloudpickle.Pickler.dispatch_table
+    )
+
+
+def _cache_again(function: Any, parameters: Mapping[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def dump_object(thing: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+    """The pickle of an object; what cannot be imported elsewhere by value. Raises what pickling raises."""
+    with io.BytesIO() as file:
+        _Pickler(file, protocol=5, buffer_callback=buffer_callback).dump(thing)
+        return file.getvalue()
+
+
 def pack_object(thing: Any) -> Parcel:
     """Pickle an object; what cannot be imported elsewhere (functions of scripts, notebooks) by value.
 
@@ -66,7 +93,7 @@ def pack_object(thing: Any) -> Parcel:
         buffers.append(view)
         return False
 
-    head = cloudpickle.dumps(thing, protocol=5, buffer_callback=keep_in_band)
+    head = dump_object(thing, keep_in_band)
     return Parcel([head, *buffers])
 
 

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -52,8 +53,11 @@ FADING = 0.2
 _log = logging.getLogger(__name__)
 
 
-class WorkerLost(BrokenExecutor):
-    """The worker of this call has gone while it ran. Other calls, and the executor, go on."""
+class WorkerLost(BrokenProcessPool):
+    """The worker of this call has gone while it ran. Other calls, and the executor, go on.
+
+    Programs expect of a worker that was killed what `ProcessPoolExecutor` raises.
+    """
 
 
 class Crew(Protocol):
@@ -212,7 +216,7 @@ class Pool:
     def check(self) -> None:
         """Raises `RuntimeError` where no call can be submitted any more; a `BrokenExecutor` is one."""
         if self._broken is not None:
-            raise BrokenExecutor(str(self._broken)) from self._broken
+            raise BrokenProcessPool(str(self._broken)) from self._broken
         if self._stopping:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if os.getpid() != self._process:
@@ -698,7 +702,7 @@ class Pool:
         running += [call for call in calls if call.begin_call()]
         for call in running:
             # One exception for each: futures add their tracebacks to it.
-            broken = BrokenExecutor(str(error))
+            broken = BrokenProcessPool(str(error))
             broken.__cause__ = error
             for note in getattr(error, "__notes__", ()):
                 broken.add_note(note)
