@@ -1,14 +1,17 @@
 """What a call costs: `dovetail.Executor` and `ProcessPoolExecutor` in turns; `Client.submit` of a command.
 
-    DOVETAIL_CLAIMS=$(mktemp -d) python benchmarks/executor_peers.py [ROUNDS]
+    DOVETAIL_CLAIMS=$(mktemp -d) python benchmarks/executor_peers.py [ROUNDS] [--fill docs/benchmarks.md]
 
-CPU seconds of this process and wall time of 10,000 short calls in a burst; the median wall time of one at a
-time; CPU milliseconds of a client for each of 100 commands in a burst, to their ends. On a busy machine the
-ratios of a round are what to read. A folder of claims of its own keeps other programs' cores out of it.
+10,000 short calls in a burst: CPU of this process and wall time. One call at a time: the median wall time,
+CPU of this process and of the workers, how often their threads gave way. 100 commands in a burst, to their
+ends: CPU of the client for each. Prints a table, a column a round; ``--fill`` writes it into the page,
+between its marks. On a busy machine the ratios of a round are what to read. A folder of claims of its own
+keeps other programs' cores out of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import statistics
@@ -16,14 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
+from datetime import date
 from multiprocessing import get_context
+from pathlib import Path
 
 import dovetail
 from dovetail.errors import DovetailError
 
-CALLS, SINGLE, COMMANDS = 10_000, 200, 100
+CALLS, SINGLE, COMMANDS = 10_000, 1000, 100
+BEGIN, END = "<!-- executor_peers -->\n", "<!-- /executor_peers -->"
+Figures = dict[str, list[str]]
 
 
 def add_one(x: int) -> int:
@@ -41,18 +48,41 @@ def time_burst(executor: Executor) -> tuple[float, float]:
     return cpu, wall
 
 
-def time_single(executor: Executor) -> float:
-    """The median of one call at a time, in milliseconds."""
+def cpu_seconds(processes: Iterable[int]) -> float:
+    """CPU of all threads of these processes."""
+    tasks = [task for process in processes for task in Path(f"/proc/{process}/task").iterdir()]
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def voluntary_switches(processes: Iterable[int]) -> int:
+    """How often threads of these processes gave way, to wait for something."""
+    tasks = [task for process in processes for task in Path(f"/proc/{process}/task").iterdir()]
+    lines = [line for task in tasks for line in (task / "status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def time_single(executor: Executor) -> tuple[float, float, float, float]:
+    """One call at a time: milliseconds (median), us of CPU here and in workers, switches of threads."""
+    workers = {executor.submit(os.getpid).result() for _ in range(20)}
+    own, everyone = [os.getpid()], [os.getpid(), *workers]
+    before = cpu_seconds(own), cpu_seconds(workers), voluntary_switches(everyone)
     found = []
     for i in range(SINGLE):
         began = time.perf_counter()
         executor.submit(add_one, i).result()
         found.append(time.perf_counter() - began)
-    return statistics.median(found) * 1e3
+    after = cpu_seconds(own), cpu_seconds(workers), voluntary_switches(everyone)
+    here, there, switches = ((b - a) / SINGLE for a, b in zip(before, after, strict=True))
+    return statistics.median(found) * 1e3, here * 1e6, there * 1e6, switches
 
 
-def compare_executors(rounds: int) -> None:
+def compare_executors(rounds: int, rows: Figures) -> None:
     """In turns, on two workers each that are up."""
+
+    def note(what: str, theirs: float, ours: float, form: str) -> None:
+        rows.setdefault(f"{what}: `ProcessPoolExecutor`", []).append(format(theirs, form))
+        rows.setdefault(f"{what}: `dovetail.Executor`", []).append(format(ours, form))
+
     # Forked processes would have the other pool's descriptors; and our workers are started anew, too.
     with (
         ProcessPoolExecutor(2, mp_context=get_context("spawn")) as theirs,
@@ -60,14 +90,12 @@ def compare_executors(rounds: int) -> None:
     ):
         for executor in (theirs, ours):
             list(executor.map(add_one, range(500)))
-        for number in range(rounds):
-            (their_cpu, their_wall), (our_cpu, our_wall) = time_burst(theirs), time_burst(ours)
-            print(
-                f"burst {number + 1}: ProcessPoolExecutor {their_cpu:.2f} s CPU, {their_wall:.2f} s; "
-                f"Executor {our_cpu:.2f} s CPU, {our_wall:.2f} s; "
-                f"ratios {our_cpu / their_cpu:.2f} and {our_wall / their_wall:.2f}"
-            )
-            print(f"one at a time {number + 1}: {time_single(theirs):.3f} ms and {time_single(ours):.3f} ms")
+        for _ in range(rounds):
+            singles = "ms (median)", "CPU of the client, us", "CPU of the workers, us", "switches"
+            for what, a, b in zip(singles, time_single(theirs), time_single(ours), strict=True):
+                note(f"one at a time, {what}", a, b, ".2f" if "ms" in what else ".0f")
+            for what, a, b in zip(("CPU", "wall time"), time_burst(theirs), time_burst(ours), strict=True):
+                note(f"burst of {CALLS:,}, {what}, s", a, b, ".2f")
 
 
 def time_commands(client: dovetail.Client) -> float:
@@ -79,8 +107,8 @@ def time_commands(client: dovetail.Client) -> float:
     return (time.process_time() - began) / COMMANDS * 1e3
 
 
-def with_service(measure: Callable[[dovetail.Client], None]) -> None:
-    """Measure with a service of its own."""
+def measure_commands(rounds: int, rows: Figures) -> None:
+    """With a service of its own."""
     folder = tempfile.mkdtemp()
     words = [sys.executable, "-m", "dovetail", "serve", "--folder", folder, "--cluster", "1x2cpu"]
     service = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -96,7 +124,8 @@ def with_service(measure: Callable[[dovetail.Client], None]) -> None:
                 time.sleep(0.1)
         with client:
             client.submit(["true"]).result()
-            measure(client)
+            what = f"`Client.submit` of {COMMANDS} commands, CPU of the client for each, ms"
+            rows[what] = [f"{time_commands(client):.2f}" for _ in range(rounds)]
     finally:
         service.terminate()
         service.wait()
@@ -104,16 +133,30 @@ def with_service(measure: Callable[[dovetail.Client], None]) -> None:
 
 
 def main() -> None:
-    """Print everything."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    compare_executors(rounds)
-
-    def print_commands(client: dovetail.Client) -> None:
-        for number in range(rounds):
-            print(f"command {number + 1}: {time_commands(client):.2f} ms CPU of the client")
-
-    with_service(print_commands)
+    """Print everything, and fill it in."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("rounds", type=int, nargs="?", default=3)
+    parser.add_argument("--fill", type=Path, metavar="PAGE")
+    options = parser.parse_args()
+    rows: Figures = {}
+    load = os.getloadavg()[0]
+    compare_executors(options.rounds, rows)
+    measure_commands(options.rounds, rows)
+    python = ".".join(map(str, sys.version_info[:2]))
+    lines = [
+        f"{date.today()}, {os.cpu_count()} cores, Python {python}, load {load:.1f} before it began:",
+        "",
+        "| | " + " | ".join(f"round {number + 1}" for number in range(options.rounds)) + " |",
+        "| --- |" + " ---: |" * options.rounds,
+        *(f"| {what} | {' | '.join(found)} |" for what, found in rows.items()),
+        "",
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if options.fill is not None:
+        page = options.fill.read_text(encoding="utf-8")
+        before, _, rest = page.partition(BEGIN)
+        options.fill.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":

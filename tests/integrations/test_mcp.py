@@ -122,6 +122,11 @@ def test_limits_and_refusals_are_errors_of_the_tool(service: Serving) -> None:
             ("cancel", {"jobs": ["all"]}, 'found "all", expected the number of a job'),
             ("logs", {"job": "999999"}, "999999"),
             ("whatif", {"policy": "nothing"}, "nothing"),
+            (
+                "submit",
+                {"command": ["true"], "folder": "/there/is/none"},
+                'folder: found "/there/is/none", expected a folder that exists',
+            ),
         ):
             with pytest.raises(RuntimeError, match=sentence):
                 await call(name, **arguments)

@@ -26,6 +26,8 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures import Executor as FuturesExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -265,7 +267,7 @@ def test_a_killed_worker_costs_the_call_that_ran(tmp_path: Path) -> None:
         after = [executor.submit(ef.square, n) for n in range(50)]
         error = ef.end_of(killed)
         assert isinstance(error, WorkerLost)
-        assert isinstance(error, BrokenExecutor)
+        assert isinstance(error, BrokenProcessPool)
         assert "SIGKILL" in str(error)
         assert [future.result(LONG) for future in (*before, *after)] == [n * n for n in range(50)] * 2
         assert mark.read_text() == "x", "it was not made again"
@@ -367,6 +369,8 @@ def test_functions_by_value_are_as_they_are_now(two: dovetail.Executor) -> None:
     assert two.submit(scope["scaled"], 2).result(LONG) == 14
     exec("def helper(n): return -n", scope)
     assert two.submit(scope["scaled"], 2).result(LONG) == -14
+    exec("import functools\n@functools.lru_cache(3)\ndef helper(n): return 2 * n", scope)
+    assert two.submit(scope["scaled"], 2).result(LONG) == 28
 
 
 def test_many_short_calls_from_many_threads(two: dovetail.Executor) -> None:
@@ -387,6 +391,101 @@ def test_many_short_calls_from_many_threads(two: dovetail.Executor) -> None:
 def test_calls_that_wait_for_each_other_run_at_once(two: dovetail.Executor, tmp_path: Path) -> None:
     list(two.map(ef.square, range(100)))
     assert list(two.map(ef.meet, itertools.repeat(str(tmp_path)), range(2), [2, 2])) == [0, 1]
+
+
+def worker_pids(executor: dovetail.Executor) -> list[int]:
+    """The processes that an executor's supervisor has started."""
+    supervisor = executor._pool._crew._supervisor.pid  # type: ignore[attr-defined]
+    return [int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
+
+
+@pytest.fixture
+def four() -> Iterator[dovetail.Executor]:
+    """Four workers, on whichever cores; calls of `short_or_long` are known to be short there."""
+    with dovetail.Executor(4, local=True) as executor:
+        none = itertools.repeat("")
+        list(executor.map(ef.short_or_long, none, none, range(200), itertools.repeat(0)))
+        yield executor
+
+
+def test_short_calls_that_wait_for_each_other_do_not_wait_behind_each_other(
+    four: dovetail.Executor, tmp_path: Path
+) -> None:
+    """They travel together, and those behind one that waits go to other workers."""
+    for turn in range(3):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        before = [four.submit(ef.short_or_long, "", "", n, 0) for n in range(50)]
+        waiting = [four.submit(ef.short_or_long, "", str(folder), n, 4) for n in range(4)]
+        after = [four.submit(ef.short_or_long, "", "", n, 0) for n in range(50)]
+        assert [future.result(LONG) for future in (*before, *waiting, *after)] == [
+            *range(50), *range(4), *range(50)
+        ]  # fmt: skip
+
+
+def test_calls_behind_one_that_never_ends_are_made(four: dovetail.Executor, tmp_path: Path) -> None:
+    futures = [four.submit(ef.short_or_long, "", str(tmp_path), n, 2 * (n == 5)) for n in range(100)]
+    rest = [future.result(LONG) for n, future in enumerate(futures) if n != 5]
+    assert rest == [n for n in range(100) if n != 5]
+    assert not futures[5].done()
+    (tmp_path / "other").touch()
+    assert futures[5].result(LONG) == 5
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_calls_taken_back_are_made_once_under_kills(
+    seed: int, four: dovetail.Executor, tmp_path: Path
+) -> None:
+    """Long and short ones at random, and workers that are killed at random: none is lost, none made twice."""
+    chance = random.Random(seed)
+    met = tmp_path / "met"
+    met.mkdir()
+    long = chance.sample(range(200), 3)
+    futures = [
+        four.submit(ef.short_or_long, str(tmp_path / str(n)), str(met), n, 4 * (n in long))
+        for n in range(200)
+    ]
+    for share in (150, 100, 50):
+        until(lambda share=share: sum(not future.done() for future in futures) <= share)
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(worker_pids(four)), signal.SIGKILL)
+    until(lambda: all(future.done() for n, future in enumerate(futures) if n not in long))
+    for n in range(4):
+        (met / f"go-{n}").touch()
+    for n, future in enumerate(futures):
+        made = (tmp_path / str(n)).read_text() if (tmp_path / str(n)).exists() else ""
+        error = future.exception(LONG)
+        assert isinstance(error, WorkerLost) or (future.result(), made) == (n, "x"), (n, error, made)
+        assert len(made) <= 1, (n, made)
+
+
+def test_ctrl_c_while_a_call_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it has gone, or after it has: the worker goes on with the next calls."""
+    with dovetail.Executor(1, local=True) as executor:
+        assert executor.submit(ef.square, 2).result(LONG) == 4
+        crew, ours = executor._pool._crew, threading.current_thread()
+        send = crew.send_calls
+        for sent in (False, True, True, False):
+            pressed: list[bool] = []
+
+            def interrupted(
+                *args: Any, sent: bool = sent, pressed: list[bool] = pressed, **more: Any
+            ) -> None:
+                # Only a thread that submits is interrupted; where the worker is free it sends.
+                if threading.current_thread() is ours:
+                    pressed.append(True)
+                if sent or not pressed:
+                    send(*args, **more)
+                if pressed:
+                    monkeypatch.undo()
+                    raise KeyboardInterrupt
+
+            monkeypatch.setattr(crew, "send_calls", interrupted)
+            with suppress(KeyboardInterrupt):
+                while not pressed:
+                    executor.submit(ef.square, 3).result(LONG)
+            assert pressed
+            assert [executor.submit(ef.square, n).result(LONG) for n in range(5)] == [0, 1, 4, 9, 16]
 
 
 def held_by_us() -> set[str]:

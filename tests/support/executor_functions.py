@@ -85,6 +85,14 @@ def meet(folder: str, me: int, count: int) -> int:
     return me
 
 
+def short_or_long(mark: str, folder: str, me: int, count: int) -> int:
+    """Short; with a ``count`` wait until so many are there at once. ``mark`` notes each attempt."""
+    if mark:
+        with Path(mark).open("a") as file:
+            file.write("x")
+    return meet(folder, me, count) if count else me
+
+
 def prepare(word: str) -> None:
     """An initializer."""
     READY.append(word)

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.process import current_process
 from typing import Any, NamedTuple
 
-import cloudpickle
-
 from dovetail.errors import InputError
 from dovetail.mapping.function import (
     CPU,
@@ -29,7 +27,7 @@ from dovetail.mapping.function import (
     ship_implementation,
 )
 from dovetail.mapping.running import load_function
-from dovetail.mapping.wire import LARGE
+from dovetail.mapping.wire import LARGE, dump_object
 from dovetail.records import dataclass
 
 Item = tuple[bytes, bytes | None, bytes, Sequence[Any]]
@@ -70,7 +68,7 @@ def seal_object(thing: Any) -> Sealed:
         buffers.append(buffer)
         return False
 
-    return Sealed(cloudpickle.dumps(thing, protocol=5, buffer_callback=keep_in_band), buffers)
+    return Sealed(dump_object(thing, keep_in_band), buffers)
 
 
 def seal_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sealed:
@@ -213,7 +211,7 @@ class Runner(Reference):
         self.initializer = None if initializer is None else ship_implementation(as_function(initializer), CPU)
         self.key = bytes(current_process().authkey)
         self.argv = list(sys.argv)
-        self.initargs = cloudpickle.dumps(tuple(initargs), protocol=5)
+        self.initargs = dump_object(tuple(initargs))
 
     def load(self) -> Callable[..., Any]:
         """Run the initializer. Raises what it raises."""

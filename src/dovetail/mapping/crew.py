@@ -55,7 +55,8 @@ class Finished:
 
     ``values`` are results by position, or, of an order that was folded, the nodes of the tree. ``seconds``
     are those of the function alone, ``size`` the bytes that came back. ``ran`` items were run, from the
-    first on: all, or those up to some failures in a row.
+    first on: all, or those up to some failures in a row. Of an executor's calls what was made so far may come
+    before the ``last``; ``values`` are then outcomes from the call at ``first`` on.
     """
 
     slot: Slot
@@ -65,6 +66,8 @@ class Finished:
     seconds: float
     ran: int
     size: int = 0
+    first: int = 0
+    last: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Lost:
 
     ``position`` is that of the first of ``span`` items of which one ran, ``None`` if that is not known.
     ``by_itself``: it left in good order, by an exit that the function called. ``begun`` is how many items of
-    its first order had begun, where the crew knows that; more than there are, if all had.
+    its first order had begun, where the crew knows that; more than there are, if all had. ``outcomes`` are
+    those of an executor's calls that it had made of this order, by their places, as far as they were kept.
     """
 
     slot: Slot
@@ -83,6 +87,7 @@ class Lost:
     traceback: str = ""
     by_itself: bool = False
     begun: int = 0
+    outcomes: Mapping[int, Any] | None = None
 
 
 Event: TypeAlias = Ready | Unable | Finished | Lost

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dovetail.mapping.crew import Slot
-from dovetail.mapping.local import LocalCrew, Process
+from dovetail.mapping.local import LocalCrew, Process, send_calls
 from dovetail.mapping.places import ThisMachine, Wanted
 from dovetail.model import CPU
 
@@ -38,6 +39,21 @@ class ElasticCrew(LocalCrew):
         self.slots.append(slot)
         self._start_worker(slot)
         return slot
+
+    def send_calls(
+        self, slot: Slot, order: int, items: Sequence[Any], *, tickets: bool = False, again: bool = False
+    ) -> None:
+        """Give a worker calls; see `dovetail.mapping.local.send_calls`."""
+        process = self._of_slot[slot.number]
+        send_calls(process.connection, process, order, items, tickets=tickets, again=again)
+
+    def take_back_calls(self, slot: Slot) -> int:
+        """Take the calls with tickets that a worker has not begun away from it: how many, its last ones."""
+        return self._of_slot[slot.number].take_back_tickets()
+
+    def kept_outcomes(self, slot: Slot) -> dict[int, Any]:
+        """Outcomes of calls that a worker has made and not sent yet, by their places in its first order."""
+        return self._of_slot[slot.number].kept_outcomes()
 
     def lay_off(self, slot: Slot) -> None:
         """An idle worker gives its place back; one with a device ends, for it holds the device's memory."""

@@ -13,6 +13,7 @@ from typing import Any, overload
 import cloudpickle
 
 from dovetail.errors import InputError
+from dovetail.mapping.wire import dump_object
 
 CPU = "cpu"
 GPU = "gpu"
@@ -168,7 +169,7 @@ def ship_implementation(given: Function, kind: str) -> bytes:
     if unknown is not None:
         cloudpickle.register_pickle_by_value(unknown)
     try:
-        shipped: bytes = cloudpickle.dumps(thing, protocol=5)
+        shipped: bytes = dump_object(thing)
         return shipped
     except Exception as error:
         raise InputError(

@@ -7,6 +7,7 @@ import json
 import logging
 import mmap
 import os
+import pickle
 import secrets
 import selectors
 import signal
@@ -25,8 +26,8 @@ from dovetail.errors import ExecutorError, InputError
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.places import Place, ThisMachine, Wanted, environment_of
 from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, try_call
-from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
-from dovetail.mapping.worker import DUMP_SIGNAL, PAGE
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, pack_sealed, unpack_object
+from dovetail.mapping.worker import DUMP_SIGNAL, KEPT, OUTCOME, PAGE
 
 _log = logging.getLogger(__name__)
 
@@ -50,54 +51,137 @@ PACKET = 1 << 16
 ALL = 1 << 62
 
 
-def items_begun(page: mmap.mmap, orders: Sequence[int]) -> int:
-    """How many items of a worker's first order have begun; `ALL` while it sends results."""
-    # A page that still shows an earlier order: the worker has not come to this one.
-    order, position, span = struct.unpack_from("<qqq", page)
-    if not orders or order != orders[0]:
-        return 0
-    return position + span if position >= 0 else ALL
+class SharedState:
+    """What a worker and we share beside messages: pages of memory, and tickets for calls.
 
+    A worker takes a ticket before each call that may be taken back (`take_back_tickets`), so that each is
+    made by one worker. ``descriptors`` are in the order in which a worker expects them.
+    """
 
-class Process:
-    """One worker process."""
-
-    def __init__(self, uid: str, slot: Slot) -> None:
-        self.uid, self.slot = uid, slot
-        self.connection, self.theirs = Connection.make_pair()
-        self.page_fd = os.memfd_create("dovetail-progress", os.MFD_CLOEXEC)
-        os.ftruncate(self.page_fd, PAGE)
-        self.page = mmap.mmap(self.page_fd, PAGE)
-        self.trace_fd = os.memfd_create("dovetail-trace", os.MFD_CLOEXEC)
-        self.knows: set[bytes] = set()
+    def __init__(self) -> None:
+        self._page_fd = os.memfd_create("dovetail-progress", os.MFD_CLOEXEC)
+        os.ftruncate(self._page_fd, (1 + KEPT) * PAGE)
+        self._pages = mmap.mmap(self._page_fd, (1 + KEPT) * PAGE)
+        self._trace_fd = os.memfd_create("dovetail-trace", os.MFD_CLOEXEC)
+        self._tickets = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        self.descriptors = self._page_fd, self._trace_fd, self._tickets
         self.orders: deque[int] = deque()
-        self.reason = ""
-        self.ready = False
-        self.dismissed = False
+
+    def add_order(self, order: int) -> None:
+        """It is sent now, or once more, since whether it was sent is not known."""
+        if not self.orders or self.orders[-1] != order:
+            self.orders.append(order)
 
     def item_position(self) -> tuple[int | None, int]:
         """The first of so many items of its order of which one runs.
 
         ``None`` before it has begun with the order, and while it sends results.
         """
-        order, position, span = struct.unpack_from("<qqq", self.page)
+        order, position, span = struct.unpack_from("<qqq", self._pages)
         return (position if self.orders and order == self.orders[0] and position >= 0 else None), span
 
-    def begun(self) -> int:
-        """How many items of its first order have begun."""
-        return items_begun(self.page, self.orders)
+    def items_begun(self) -> int:
+        """How many items of its first order have begun; `ALL` while it sends results."""
+        # A page that still shows an earlier order: the worker has not come to this one.
+        order, position, span = struct.unpack_from("<qqq", self._pages)
+        if not self.orders or order != self.orders[0]:
+            return 0
+        return position + span if position >= 0 else ALL
+
+    def kept_outcomes(self) -> dict[int, Any]:
+        """Outcomes of calls of its first order that it has made and not sent yet, or just now."""
+        found: dict[int, Any] = {}
+        for position in range(KEPT if self.orders else 0):
+            at = (1 + position) * PAGE
+            order, length = OUTCOME.unpack_from(self._pages, at)
+            text = self._pages[at + OUTCOME.size : at + OUTCOME.size + length]
+            # Unless it is overwritten while we read it.
+            if order == self.orders[0] and OUTCOME.unpack_from(self._pages, at) == (order, length):
+                found[position] = pickle.loads(text)
+        return found
 
     def fault_trace(self) -> str:
         """What Python's fault handler wrote."""
-        size = os.fstat(self.trace_fd).st_size
-        return os.pread(self.trace_fd, min(size, PACKET), 0).decode("utf-8", "replace")
+        size = os.fstat(self._trace_fd).st_size
+        return os.pread(self._trace_fd, min(size, PACKET), 0).decode("utf-8", "replace")
+
+    def add_tickets(self, count: int) -> None:
+        """So many calls follow that may be taken back."""
+        os.eventfd_write(self._tickets, count)
+
+    def take_back_tickets(self, most: int = ALL) -> int:
+        """Take the calls that have not begun away from the worker, its last ones first: how many."""
+        taken = 0
+        with suppress(BlockingIOError):
+            while taken < most:
+                os.eventfd_read(self._tickets)
+                taken += 1
+        return taken
+
+    def close(self) -> None:
+        """Let go of what is ours of it."""
+        self._pages.close()
+        for fd in self.descriptors:
+            os.close(fd)
+
+
+def send_calls(
+    connection: Connection,
+    shared: SharedState,
+    order: int,
+    items: Sequence[Any],
+    *,
+    tickets: bool = False,
+    again: bool = False,
+) -> None:
+    """Give a worker calls, ready to travel; those with ``tickets`` may be taken back.
+
+    ``again``: whether they were sent is not known, and a worker that has them makes them once.
+    """
+    parcel = pack_sealed(items)
+    shared.add_order(order)
+    if tickets:
+        shared.add_tickets(len(items))
+    try:
+        # Its end is on the way, and reports the order as lost.
+        with suppress(Closed):
+            connection.send_message(("again" if again else "calls", order, tickets), parcel)
+    except OSError:
+        shared.orders.pop()
+        if tickets:
+            shared.take_back_tickets(len(items))
+        raise
+
+
+def take_made(shared: SharedState, slot: Slot, about: Sequence[Any], parts: Sequence[Any]) -> Finished:
+    """Outcomes of calls that a worker has sent, those of its first order."""
+    order, first, seconds, made, last = about
+    if last:
+        shared.orders.popleft()
+    values = try_call(unpack_object, parts)
+    failures = []
+    if isinstance(values, Caught):
+        failures = [_unreadable_failure(values.error)]
+        values = []
+    return Finished(slot, order, values, failures, seconds, made, first=first, last=last)
+
+
+class Process(SharedState):
+    """One worker process."""
+
+    def __init__(self, uid: str, slot: Slot) -> None:
+        super().__init__()
+        self.uid, self.slot = uid, slot
+        self.connection, self.theirs = Connection.make_pair()
+        self.knows: set[bytes] = set()
+        self.reason = ""
+        self.ready = False
+        self.dismissed = False
 
     def close(self) -> None:
         """Let go of what is ours of it."""
         self.connection.close()
-        self.page.close()
-        for fd in (self.page_fd, self.trace_fd):
-            os.close(fd)
+        super().close()
 
 
 class _Supervisor:
@@ -277,14 +361,22 @@ class LocalCrew(Crew):
 
     def wait(self, seconds: float | None) -> list[Event]:
         """Happenings; see `Crew`."""
-        if not self._events:
-            for key, _ in self._selector.select(seconds):
-                if key.data is None:
-                    os.eventfd_read(self._wake_fd)
-                elif key.data is self:
-                    self._hear_supervisor()
-                else:
-                    self._receive_messages(key.data)
+        return self.take_news(self.await_news(seconds))
+
+    def await_news(self, seconds: float | None) -> list[selectors.SelectorKey]:
+        """Wait for something; other threads may send meanwhile."""
+        return [] if self._events else [key for key, _ in self._selector.select(seconds)]
+
+    def take_news(self, ready: Sequence[selectors.SelectorKey]) -> list[Event]:
+        """What has happened there."""
+        for key in ready:
+            if key.data is None:
+                os.eventfd_read(self._wake_fd)
+            elif key.data is self:
+                self._hear_supervisor()
+            else:
+                # The others keep the socket readable.
+                self._receive_messages(key.data, 1)
         found, self._events = self._events, []
         return found
 
@@ -366,7 +458,7 @@ class LocalCrew(Crew):
         # It binds itself: the supervisor would go to its core, and start the next one only beside it.
         place = {"env": around, "unset": [], "cores": [], "cwd": ".", "grace": 0.0}
         supervisor.ask("setup", setup=number, **place)
-        supervisor.give(process.theirs.sock.fileno(), process.page_fd, process.trace_fd)
+        supervisor.give(process.theirs.sock.fileno(), *process.descriptors)
         process.theirs.close()
         argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
         # A map within a job stays that job's, also for who lends it devices.
@@ -394,10 +486,11 @@ class LocalCrew(Crew):
             # Its end is on the way.
             return
 
-    def _receive_messages(self, process: Process) -> None:
-        """Take in a worker's messages; when it has gone, the supervisor reports how."""
+    def _receive_messages(self, process: Process, most: int = ALL) -> None:
+        """Take in messages of a worker; when it has gone, the supervisor reports how."""
         try:
-            while not process.connection.is_closed:
+            while most and not process.connection.is_closed:
+                most -= 1
                 received = process.connection.receive_message(wait=False)
                 if received is None:
                     return
@@ -420,6 +513,8 @@ class LocalCrew(Crew):
             if self._job is not None and about[0] == self._job[0]:
                 process.ready = True
                 self._events.append(Ready(slot))
+        elif what == "made":
+            self._events.append(take_made(process, slot, about, parts))
         elif what == "unable":
             self._events.append(Unable(slot, about[0]))
         # Orders of a map before, whose results nothing waits for, do not match.
@@ -471,8 +566,9 @@ class LocalCrew(Crew):
             _log.info("the %s worker has gone: %s", slot.name, reason)
             if process.ready:
                 by_itself = code >= 0 and not process.reason
-                where, trace = process.item_position(), process.fault_trace()
-                self._events.append(Lost(slot, reason, *where, trace, by_itself, process.begun()))
+                where, trace, begun = process.item_position(), process.fault_trace(), process.items_begun()
+                outcomes = process.kept_outcomes()
+                self._events.append(Lost(slot, reason, *where, trace, by_itself, begun, outcomes))
             else:
                 self._false_starts += 1
             # A function that kills each worker at its start would be started for ever.
@@ -507,6 +603,8 @@ def _describe_exit(code: int) -> str:
 
 def _unreadable_event(slot: Slot, order: int, error: BaseException) -> Event:
     """Results that cannot be read here: the order has failed as a whole."""
-    kind = type(error).__qualname__
-    failure = Failure(UNREADABLE, kind, f"the result cannot be read: {error}", "")
-    return Finished(slot, order, [], [failure], 0.0, 0)
+    return Finished(slot, order, [], [_unreadable_failure(error)], 0.0, 0)
+
+
+def _unreadable_failure(error: BaseException) -> Failure:
+    return Failure(UNREADABLE, type(error).__qualname__, f"the result cannot be read: {error}", "")

@@ -11,9 +11,12 @@ import faulthandler
 import json
 import mmap
 import os
+import pickle
 import signal
 import socket
+import struct
 import sys
+import time
 from collections.abc import Callable, MutableSequence
 from contextlib import suppress
 from typing import Any, cast
@@ -29,13 +32,17 @@ from dovetail.mapping.running import (
     run_items,
     try_call,
 )
-from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, pack_sealed, unpack_object
 from dovetail.process.channel import end_with
 
 PAGE = mmap.PAGESIZE
+KEPT = 16
+"""Calls that travel together at most. The outcome of each has a page: the next call may be a long one."""
+OUTCOME = struct.Struct("<qq")
+"""What a page begins with: the order of the outcome (0: none), and its length."""
 DUMP_SIGNAL = signal.SIGUSR1
 """Requests the traceback of what runs, even of what holds on to the interpreter."""
-SOCKET, PROGRESS, TRACE = 3, 4, 5
+SOCKET, PROGRESS, TRACE, TICKETS = 3, 4, 5, 6
 """Inherited descriptors."""
 
 
@@ -46,12 +53,12 @@ def main() -> None:
     end_with(setup["parent"])
     os.sched_setaffinity(0, setup["cores"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is Dovetail's to handle
-    for fd in (SOCKET, PROGRESS, TRACE):
+    for fd in (SOCKET, PROGRESS, TRACE, TICKETS):
         os.set_inheritable(fd, False)
     _be_first_to_go()
     if setup["memory"]:
         _limit_memory(setup["memory"])
-    _serve_connection(Connection(socket.socket(fileno=SOCKET)), PROGRESS, TRACE)
+    _serve_connection(Connection(socket.socket(fileno=SOCKET)), PROGRESS, TRACE, TICKETS)
 
 
 def join_process() -> None:
@@ -62,10 +69,10 @@ def join_process() -> None:
         sock.connect(setup["socket"])
         cores = sorted(os.sched_getaffinity(0))
         sock.send(json.dumps({"number": setup["number"], "pid": os.getpid(), "cores": cores}).encode())
-        _, fds, _, _ = socket.recv_fds(sock, 1, 2)
+        _, fds, _, _ = socket.recv_fds(sock, 1, 3)
     except (OSError, ValueError) as error:
         sys.exit(f"the executor whose worker this is does not answer on this machine: {error}")
-    if len(fds) != 2:
+    if len(fds) != 3:
         # It needs no worker any more.
         sys.exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -73,13 +80,14 @@ def join_process() -> None:
     _serve_connection(Connection(sock), *fds)
 
 
-def _serve_connection(connection: Connection, progress: int, trace_fd: int) -> None:
+def _serve_connection(connection: Connection, progress: int, trace_fd: int, tickets: int) -> None:
     """Serve until the connection closes; then the process has ended."""
     # Written from a signal handler: a descriptor without a buffer is all that is safe there.
-    with open(trace_fd, "wb", closefd=False, buffering=0) as trace, mmap.mmap(progress, PAGE) as page:
+    size = os.fstat(progress).st_size
+    with open(trace_fd, "wb", closefd=False, buffering=0) as trace, mmap.mmap(progress, size) as pages:
         faulthandler.enable(trace)
         faulthandler.register(DUMP_SIGNAL, trace, all_threads=False)
-        worker = _Worker(connection, memoryview(page).cast("q"))
+        worker = _Worker(connection, pages, tickets)
         try:
             worker.serve()
         except Closed:
@@ -106,11 +114,19 @@ def _limit_memory(limit: int) -> None:
 
 
 class _Worker:
-    """Serves one connection. ``page`` holds the order's number and the position of the item that runs."""
+    """Serves one connection.
 
-    def __init__(self, connection: Connection, page: memoryview[int]) -> None:
+    The first of ``pages`` holds the order's number and the position of the item that runs, the others the
+    outcomes of the calls before it.
+
+    ``tickets`` is a semaphore (an eventfd): of calls that may be taken back each needs one to begin.
+    """
+
+    def __init__(self, connection: Connection, pages: mmap.mmap, tickets: int) -> None:
         self._connection = connection
-        self._page = page
+        self._tickets = tickets
+        self._pages = pages
+        self._page = page = memoryview(pages)[:PAGE].cast("q")
         self._progress = cast("MutableSequence[int]", page[1:3])
         self._functions: dict[bytes, Callable[..., Any]] = {}
         self._function: Callable[..., Any] | None = None
@@ -122,7 +138,13 @@ class _Worker:
             received = self._connection.receive_message()
             assert received is not None
             (what, *about), parts = received
-            if what == "function":
+            if what == "calls":
+                self._make_calls(about[0], about[1], parts)
+            elif what == "again":
+                # Sent once more, since whether it came is not known there.
+                if self._page[0] != about[0]:
+                    self._make_calls(about[0], about[1], parts)
+            elif what == "function":
                 self._take_function(about[0], parts)
             elif what == "work":
                 self._take_work(about[0], parts)
@@ -156,6 +178,66 @@ class _Worker:
             self._work = found
             self._connection.send_message(("set", number))
 
+    def _make_calls(self, number: int, with_tickets: bool, parts: Any) -> None:
+        """Make calls of an executor, up to those that were taken back."""
+        self._page[2] = 1  # of the calls one runs
+        self._page[0], self._page[1] = number, 0
+        items = unpack_object(parts)
+        parts.clear()
+        assert self._function is not None
+        outcomes: list[Any] = []
+        first, last = 0, len(items) - 1
+        began = time.perf_counter()
+        for position, item in enumerate(items):
+            if with_tickets and not self._take_ticket():
+                break
+            self._page[1] = position
+            outcome = try_call(self._function, item)
+            if isinstance(outcome, Caught):  # not by the user's function: memory may be short
+                outcome = describe_failure(position, outcome.error)
+            outcomes.append(outcome)
+            # The next call may take for ever, and perhaps waits for who waits for this one.
+            if position < last and not self._keep_outcome(number, position, outcome):
+                self._send_outcomes(number, first, began, outcomes)
+                first = position + 1
+        del items
+        _flush_output()
+        self._page[1] = -1
+        self._send_outcomes(number, first, began, outcomes, last=True)
+
+    def _keep_outcome(self, number: int, position: int, outcome: Any) -> bool:
+        """Write an outcome to its page; whether it fits there."""
+        # Large buffers lie in shared memory of their own, once they are sent.
+        if position >= KEPT or (type(outcome) is tuple and any(type(p) is list and p for p in outcome)):
+            return False
+        text = pickle.dumps(outcome, protocol=5)
+        at = (1 + position) * PAGE
+        if OUTCOME.size + len(text) > PAGE:
+            return False
+        # What is there is none while it is overwritten.
+        OUTCOME.pack_into(self._pages, at, 0, 0)
+        self._pages[at + OUTCOME.size : at + OUTCOME.size + len(text)] = text
+        OUTCOME.pack_into(self._pages, at, number, len(text))
+        return True
+
+    def _send_outcomes(
+        self, number: int, first: int, began: float, outcomes: list[Any], *, last: bool = False
+    ) -> None:
+        """Send outcomes from the call at ``first`` on, and keep none."""
+        seconds, made = time.perf_counter() - began, len(outcomes)
+        parcel = try_call(pack_sealed, outcomes)
+        if isinstance(parcel, Caught):
+            parcel = pack_sealed([describe_failure(first, parcel.error)] * made)
+        outcomes.clear()
+        self._connection.send_message(("made", number, first, seconds, first + made, last), parcel)
+
+    def _take_ticket(self) -> bool:
+        try:
+            os.eventfd_read(self._tickets)
+        except BlockingIOError:
+            return False
+        return True
+
     def _run_batch(self, number: int, start: int, plain: bool, parts: Any) -> None:
         """Run a batch of neighbours from item ``start`` on; below 0 they are none, and are not folded.
 
@@ -178,12 +260,16 @@ class _Worker:
         del items
         reply, failures = _pack_results(values, failures, start, work)
         del values
-        if sys.stdout is not None:
-            # Closed by the user, or by its reader.
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
+        _flush_output()
         self._page[1] = -1
         self._connection.send_message(("done", number, seconds, ran, failures), reply)
+
+
+def _flush_output() -> None:
+    if sys.stdout is not None:
+        # Closed by the user, or by its reader.
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
 
 
 def _pack_results(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import mmap
 import os
 import selectors
 import shutil
@@ -18,7 +17,6 @@ import struct
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,12 +24,11 @@ from typing import Any
 from dovetail.client.connection import PATIENCE, NoService, open_connection
 from dovetail.client.requests import request_context
 from dovetail.errors import DovetailError
-from dovetail.mapping.crew import Event, Finished, Lost, Ready, Slot, Unable
-from dovetail.mapping.local import items_begun
+from dovetail.mapping.crew import Event, Lost, Ready, Slot, Unable
+from dovetail.mapping.local import SharedState, send_calls, take_made
 from dovetail.mapping.places import InUse, Place, Wanted
-from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, try_call
-from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
-from dovetail.mapping.worker import PAGE
+from dovetail.mapping.running import Failure, Work
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object
 from dovetail.model import CPU
 
 START = (
@@ -52,34 +49,19 @@ _ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", 
 _log = logging.getLogger(__name__)
 
 
-class _Member:
+class _Member(SharedState):
     """One worker: its job, and its connection as soon as it has come."""
 
     def __init__(self, slot: Slot, job: str) -> None:
+        super().__init__()
         self.slot, self.job = slot, job
         self.connection: Connection | None = None
-        self.page_fd = os.memfd_create("dovetail-progress", os.MFD_CLOEXEC)
-        os.ftruncate(self.page_fd, PAGE)
-        self.page = mmap.mmap(self.page_fd, PAGE)
-        self.trace_fd = os.memfd_create("dovetail-trace", os.MFD_CLOEXEC)
-        self.orders: deque[int] = deque()
-
-    def item_position(self) -> tuple[int | None, int]:
-        """As `dovetail.mapping.local.Process.item_position`."""
-        order, position, span = struct.unpack_from("<qqq", self.page)
-        return (position if self.orders and order == self.orders[0] and position >= 0 else None), span
-
-    def fault_trace(self) -> str:
-        """What Python's fault handler wrote."""
-        return os.pread(self.trace_fd, 1 << 16, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
         """Let go of what is ours of it."""
         if self.connection is not None:
             self.connection.close()
-        self.page.close()
-        for fd in (self.page_fd, self.trace_fd):
-            os.close(fd)
+        super().close()
 
 
 class JobCrew:
@@ -206,31 +188,38 @@ class JobCrew:
 
     # -- messages ---------------------------------------------------------------------------------------
 
-    def send_items(
-        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    def send_calls(
+        self, slot: Slot, order: int, items: Sequence[Any], *, tickets: bool = False, again: bool = False
     ) -> None:
-        """Give a worker calls."""
+        """Give a worker calls; see `dovetail.mapping.local.send_calls`."""
         member = self._members[slot.number]
-        parcel = pack_object(items)
-        member.orders.append(order)
         assert member.connection is not None
-        # That it has gone is on the way.
-        with suppress(Closed):
-            member.connection.send_message(("run", order, start, plain), parcel)
+        send_calls(member.connection, member, order, items, tickets=tickets, again=again)
 
-    def wait(self, seconds: float | None) -> list[Event]:
-        """What has happened; looks at jobs that have not come yet from time to time."""
+    def take_back_calls(self, slot: Slot) -> int:
+        """Take the calls with tickets that a worker has not begun away from it: how many, its last ones."""
+        return self._members[slot.number].take_back_tickets()
+
+    def kept_outcomes(self, slot: Slot) -> dict[int, Any]:
+        """Outcomes of calls that a worker has made and not sent yet, by their places in its first order."""
+        return self._members[slot.number].kept_outcomes()
+
+    def await_news(self, seconds: float | None) -> list[selectors.SelectorKey]:
+        """Wait for something, or for the next look at jobs that have not come yet."""
         if self._look_at:
             left = max(0.0, self._look_at - time.monotonic())
             seconds = left if seconds is None else min(seconds, left)
-        if not self._events:
-            for key, _ in self._selector.select(seconds):
-                if key.data is None:
-                    os.eventfd_read(self._wake_fd)
-                elif key.data is self:
-                    self._welcome()
-                else:
-                    self._receive_messages(key.data)
+        return [] if self._events else [key for key, _ in self._selector.select(seconds)]
+
+    def take_news(self, ready: Sequence[selectors.SelectorKey]) -> list[Event]:
+        """What has happened."""
+        for key in ready:
+            if key.data is None:
+                os.eventfd_read(self._wake_fd)
+            elif key.data is self:
+                self._welcome()
+            else:
+                self._receive_message(key.data)
         if self._look_at and time.monotonic() >= self._look_at:
             self._check_pending_jobs()
         found, self._events = self._events, []
@@ -253,7 +242,7 @@ class JobCrew:
             if member is None or member.connection is not None or user != os.geteuid():
                 sock.close()
                 return
-            socket.send_fds(sock, [b"."], [member.page_fd, member.trace_fd])
+            socket.send_fds(sock, [b"."], list(member.descriptors))
         except (OSError, ValueError, KeyError):
             # Its job ends, and is looked at.
             sock.close()
@@ -266,10 +255,12 @@ class JobCrew:
             member.connection.send_message(("function", digest), function)
             member.connection.send_message(("work", 0), self._work)
 
-    def _receive_messages(self, member: _Member) -> None:
+    def _receive_message(self, member: _Member) -> None:
         assert member.connection is not None
         try:
-            while (received := member.connection.receive_message(wait=False)) is not None:
+            # The others keep the socket readable.
+            received = member.connection.receive_message(wait=False)
+            if received is not None:
                 (what, *about), parts = received
                 self._take_in(member, what, about, parts)
         except Closed:
@@ -282,15 +273,8 @@ class JobCrew:
             self._events.append(Ready(slot))
         elif what == "unable":
             self._events.append(Unable(slot, about[0]))
-        elif what == "done":
-            order, seconds, ran, failures = about
-            member.orders.popleft()
-            values = try_call(unpack_object, parts) if parts else []
-            if isinstance(values, Caught):
-                kind = type(values.error).__qualname__
-                failures = [Failure(UNREADABLE, kind, f"the result cannot be read: {values.error}", "")]
-                values = []
-            self._events.append(Finished(slot, order, values, failures, seconds, ran))
+        elif what == "made":
+            self._events.append(take_made(member, slot, about, parts))
 
     def _handle_gone(self, member: _Member) -> None:
         """A worker has ended: the service knows how."""
@@ -303,8 +287,9 @@ class JobCrew:
             reason = f"its worker, job {member.job}, ended {row['state']}{why}"
         except DovetailError as error:
             _log.warning("how job %s ended is not known: %s", member.job, error)
-        where, begun = member.item_position(), items_begun(member.page, member.orders)
-        self._events.append(Lost(member.slot, reason, *where, member.fault_trace(), begun=begun))
+        where, begun = member.item_position(), member.items_begun()
+        trace, outcomes = member.fault_trace(), member.kept_outcomes()
+        self._events.append(Lost(member.slot, reason, *where, trace, begun=begun, outcomes=outcomes))
         self._forget_member(member)
 
     def _check_pending_jobs(self) -> None:

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from dovetail.mapping.calls import (
 )
 from dovetail.mapping.crew import Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.places import InUse, Wanted
-from dovetail.mapping.running import Work
+from dovetail.mapping.running import Failure, Work
 from dovetail.records import dataclass
 
 IDLE = 1.0
@@ -43,6 +44,8 @@ AT_ONCE = 0.004
 """Seconds that calls take which travel together."""
 MOST_AT_ONCE, MOST_BYTES = 16, 1 << 20
 """Calls, and bytes of their arguments, which travel together; a worker reports which one of so many runs."""
+STUCK = 0.01
+"""Seconds of a call that was to be short after which those that wait behind it go to other workers."""
 LOOK_AHEAD = 64
 """Calls, from the first that waits, among which a worker finds one of its kind."""
 FADING = 0.2
@@ -50,8 +53,11 @@ FADING = 0.2
 _log = logging.getLogger(__name__)
 
 
-class WorkerLost(BrokenExecutor):
-    """The worker of this call has gone while it ran. Other calls, and the executor, go on."""
+class WorkerLost(BrokenProcessPool):
+    """The worker of this call has gone while it ran. Other calls, and the executor, go on.
+
+    Programs expect of a worker that was killed what `ProcessPoolExecutor` raises.
+    """
 
 
 class Crew(Protocol):
@@ -76,12 +82,24 @@ class Crew(Protocol):
     def dismiss_worker(self, slot: Slot) -> None:
         """A worker goes for good."""
 
-    def send_items(
-        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    def send_calls(
+        self, slot: Slot, order: int, items: Sequence[Any], *, tickets: bool = False, again: bool = False
     ) -> None:
-        """Give a worker calls."""
+        """Give a worker calls, which may be taken back if they have ``tickets``.
 
-    def wait(self, seconds: float | None) -> list[Event]:
+        ``again``: they may be there, and are then not made twice. Raises `OSError`.
+        """
+
+    def take_back_calls(self, slot: Slot) -> int:
+        """Take the calls with tickets that a worker has not begun away from it: how many, its last ones."""
+
+    def kept_outcomes(self, slot: Slot) -> dict[int, Any]:
+        """Outcomes of calls that a worker has made and not sent yet, by their places in its first order."""
+
+    def await_news(self, seconds: float | None) -> Sequence[Any]:
+        """Wait for something; other threads may send calls meanwhile."""
+
+    def take_news(self, ready: Sequence[Any]) -> list[Event]:
         """What has happened."""
 
     def end_wait(self) -> None:
@@ -108,14 +126,36 @@ class Call:
 
 
 @dataclass(eq=False, slots=True)
+class Order:
+    """Calls that went to a worker at once. ``given`` is how many of the first have their outcomes."""
+
+    number: int
+    calls: list[Call]
+    given: int = 0
+
+    @property
+    def left(self) -> int:
+        """Calls without an outcome."""
+        return len(self.calls) - self.given
+
+
+@dataclass(eq=False, slots=True)
 class Member:
-    """A worker as the pool sees it. ``since``: when it began to have nothing to do (monotonic clock)."""
+    """A worker as the pool sees it.
+
+    ``since``: when it began to have nothing to do; ``began``: when its first order became that (monotonic
+    clock). ``robbed``: calls of its orders were taken back; it gets no other order until these are done.
+    ``looked``: when its outcomes that were not sent were looked at.
+    """
 
     slot: Slot
     ready: bool = False
     resting: bool = False
     since: float = 0.0
-    orders: deque[tuple[int, list[Call]]] = field(default_factory=deque)
+    began: float = 0.0
+    robbed: bool = False
+    looked: float = 0.0
+    orders: deque[Order] = field(default_factory=deque)
     knows: set[bytes] = field(default_factory=set)
 
 
@@ -129,6 +169,9 @@ class Seats:
 
 class Pool:
     """Calls and their workers. `submit` and `stop` may be used in any thread; all else is the pool's own.
+
+    A call for which a worker is free is sent to it by the thread that submits it, which saves the way through
+    the pool's thread: that holds ``_state`` whenever it does not wait.
 
     ``seats`` are the workers that there may be, by kind. ``alone``: where no worker can be had the calls are
     made in this process, since who holds the cores may wait for them; ``deep``: they are made here always.
@@ -153,6 +196,9 @@ class Pool:
         self._retry_at = 0.0
         self._asleep = False
         self._lock = threading.Lock()
+        self._state = threading.RLock()
+        self._unsure: list[Member] = []
+        self._outcomes: list[tuple[Future[Any], Any]] = []  # the last ones are not delivered yet
         self._stopping = self._abandoned = False
         self._broken: BaseException | None = None
         self._began_alone = False
@@ -170,7 +216,7 @@ class Pool:
     def check(self) -> None:
         """Raises `RuntimeError` where no call can be submitted any more; a `BrokenExecutor` is one."""
         if self._broken is not None:
-            raise BrokenExecutor(str(self._broken)) from self._broken
+            raise BrokenProcessPool(str(self._broken)) from self._broken
         if self._stopping:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if os.getpid() != self._process:
@@ -178,6 +224,15 @@ class Pool:
 
     def submit(self, call: Call) -> None:
         """Have a call made. Raises `RuntimeError`."""
+        # The state is never waited for: the pool's thread holds it also while callbacks run, which submit.
+        if not self._calls and len(call.kinds) == 1 and not self._holds_state():
+            try:
+                if self._state.acquire(blocking=False) and self._send_at_once(call):
+                    return
+            finally:
+                # Whether it was acquired a variable would not show: Ctrl-C may come before it is set.
+                if self._holds_state():
+                    self._state.release()
         with self._lock:
             self.check()
             self._calls.append(call)
@@ -190,6 +245,9 @@ class Pool:
 
     def stop(self, *, cancel: bool = False, abandon: bool = False) -> None:
         """End when all calls are done; on request those that wait are cancelled, and those that run ended."""
+        # Ctrl-C may have come just before `submit` released it.
+        if self._holds_state() and threading.current_thread() is not self.thread:
+            self._state.release()
         with self._lock:
             self._stopping = True
             self._abandoned = self._abandoned or abandon
@@ -200,9 +258,34 @@ class Pool:
         if self.thread.is_alive():
             self._crew.end_wait()
 
+    def _holds_state(self) -> bool:
+        return bool(self._state._is_owned())  # type: ignore[attr-defined]
+
+    def _send_at_once(self, call: Call) -> bool:
+        """Send a call to a worker without any, if there is one. The pool's thread waits meanwhile."""
+        free = [m for m in self._members.values() if not m.orders and self._can_take(m)]
+        free = [m for m in free if m.slot.kind == call.kinds[0]]
+        if not free or self._calls or self._stopping or self._broken is not None:
+            return False
+        if not call.begin_call():
+            return True
+        member = max(free, key=lambda member: member.since)
+        try:
+            self._send_calls(member, [call])
+        except BaseException:
+            # Ctrl-C, anywhere in between: the pool's thread sends it once more.
+            self._unsure.append(member)
+            self._crew.end_wait()
+            raise
+        return True
+
     # -- the pool's own thread --------------------------------------------------------------------------
 
     def _work_in_thread(self) -> None:
+        with self._state:
+            self._work_to_the_end()
+
+    def _work_to_the_end(self) -> None:
         try:
             shipped = cloudpickle.dumps(self._runner, protocol=5)
             if not self._deep:
@@ -212,11 +295,17 @@ class Pool:
                     raise BrokenExecutor("the program was interrupted")
                 # Read before the look at the calls, so that one submitted in between ends the wait at once.
                 known = self._submitted
-                self._pass_over_cancelled()
-                self._assign_calls()
-                self._staff_workers()
+                if self._unsure:
+                    self._send_again()
+                self._look_at_long_orders()
+                self._take_back_stuck()
+                if self._calls:
+                    self._pass_over_cancelled()
+                    self._assign_calls()
+                    self._staff_workers()
                 self._rest_idle_workers()
                 self._wait_for_news(known)
+            self._deliver_outcomes()
         except BaseException as error:  # noqa: BLE001 - the futures have it
             self._break_pool(error)
         finally:
@@ -236,12 +325,20 @@ class Pool:
 
     def _wait_for_news(self, known: int) -> None:
         """Wait for something, unless more was submitted than is known."""
+        seconds = self._pause_seconds()
+        # As late as this: workers have their next calls, and who waits for a result need not wait for us.
+        self._deliver_outcomes()
         self._asleep = True
         done = self._stopping and not self._calls and not self._has_orders()
-        hurry = self._submitted != known or done or (self._calls and self._is_alone())
-        events = self._crew.wait(0.0 if hurry else self._pause_seconds())
+        if self._submitted != known or done or (self._calls and self._is_alone()):
+            seconds = 0.0
+        self._state.release()
+        try:
+            ready = self._crew.await_news(seconds)
+        finally:
+            self._state.acquire()
         self._asleep = False
-        for event in events:
+        for event in self._crew.take_news(ready):
             self._take_in(event)
 
     def _pause_seconds(self) -> float | None:
@@ -250,7 +347,9 @@ class Pool:
         moments = [self._retry_at] if self._calls and self._retry_at else []
         for member in self._members.values():
             waited_for = not member.ready and bool(self._calls or not self._crew.queued)
-            if not waited_for and not member.orders:
+            if member.orders:
+                moments += [at for at in (self._look_at(member), self._stuck_at(member)) if at is not None]
+            elif not waited_for:
                 moments.append(member.since + (FORGOTTEN if member.resting else IDLE))
         return max(0.0, min(moments) - now) if moments else None
 
@@ -272,27 +371,37 @@ class Pool:
             self._handle_lost(member, event)
 
     def _finished(self, member: Member, event: Finished) -> None:
-        order, calls = member.orders.popleft()
-        assert order == event.order
-        member.since = time.monotonic()
+        order = member.orders[0]
+        assert order.number == event.order
+        member.looked = time.monotonic()
+        if event.last:
+            member.orders.popleft()
+            member.since = member.began = member.looked
+            member.robbed = member.robbed and bool(member.orders)
         # What came cannot be read at all.
-        if len(event.values) != len(calls):
-            why = "; ".join(map(str, event.failures)) or "no results"
-            for call in calls:
+        if event.failures:
+            why = "; ".join(map(str, event.failures))
+            for call in order.calls[order.given : event.ran]:
                 call.future.set_exception(RuntimeError(f"the result cannot be read: {why}"))
+            order.given = event.ran
             return
-        self._learn_duration(calls[0].function.name, member.slot.kind, event.seconds / len(calls))
-        failed = {failure.position: failure for failure in event.failures}
-        for position, (call, outcome) in enumerate(zip(calls, event.values, strict=True)):
+        if event.ran:
+            self._learn_duration(order.calls[0].function.name, member.slot.kind, event.seconds / event.ran)
+        self._give_outcomes(order, dict(enumerate(event.values, event.first)))
+
+    def _deliver_outcomes(self) -> None:
+        """Give futures their results; callbacks run here, and may submit calls."""
+        outcomes, self._outcomes = self._outcomes, []
+        for future, outcome in outcomes:
             # Not by the function: memory may be short.
-            if position in failed:
-                call.future.set_exception(RuntimeError(str(failed[position])))
+            if isinstance(outcome, Failure):
+                future.set_exception(RuntimeError(str(outcome)))
                 continue
             value, error = read_outcome(outcome)
             if error is None:
-                call.future.set_result(value)
+                future.set_result(value)
             else:
-                call.future.set_exception(error)
+                future.set_exception(error)
                 # Its traceback will hold this frame.
                 error = None
 
@@ -305,17 +414,19 @@ class Pool:
         """A call that had begun is never made twice: it fails. What had not begun waits again, first."""
         begun = event.begun
         again: list[Call] = []
+        if member.orders:
+            self._give_outcomes(member.orders[0], event.outcomes or {})
         _log.info("the %s worker of an executor is lost: %s", event.slot.name, event.reason)
-        for _, calls in member.orders:
-            for call in calls[:begun]:
+        for order in member.orders:
+            for call in order.calls[order.given : begun]:
                 call.future.set_exception(WorkerLost(event.reason))
                 if event.traceback and (error := call.future.exception()) is not None:
                     error.add_note(f"In the worker:\n{event.traceback.rstrip()}")
-            again += calls[begun:]
+            again += order.calls[max(begun, order.given) :]
             begun = 0
         member.orders.clear()
         member.knows.clear()
-        member.ready = False
+        member.ready = member.robbed = False
         self._calls.extendleft(reversed(again))
         if event.slot not in self._crew.slots:
             del self._members[event.slot.number]
@@ -323,7 +434,7 @@ class Pool:
     # -- who makes which call ---------------------------------------------------------------------------
 
     def _can_take(self, member: Member) -> bool:
-        return member.ready and not member.resting and len(member.orders) < 2
+        return member.ready and not member.resting and len(member.orders) < 2 and not member.robbed
 
     def _assign_calls(self) -> None:
         """Give waiting calls to workers: to those without any, those first that had one last."""
@@ -361,7 +472,7 @@ class Pool:
 
     def _is_short(self, member: Member) -> bool:
         """Whether a worker will soon be done with what it has."""
-        names = {call.function.name for _, calls in member.orders for call in calls}
+        names = {call.function.name for order in member.orders for call in order.calls}
         return all(self._means.get((name, member.slot.kind), SHORT) < SHORT for name in names)
 
     def _with_its_like(self, call: Call, index: int, many: int) -> list[Call]:
@@ -396,25 +507,86 @@ class Pool:
         return True
 
     def _send_calls(self, member: Member, calls: list[Call]) -> None:
-        kind = member.slot.kind
-        items: list[Item] = []
-        for call in calls:
-            digest = call.function.digests[kind]
-            text = None if digest and digest in member.knows else call.function.pickles[kind]
-            if digest and text is not None:
-                if len(member.knows) >= MOST_KNOWN:
-                    member.knows.clear()  # as the worker does
-                member.knows.add(digest)
-            items.append((digest, text, *call.arguments))
         self._orders += 1
-        member.orders.append((self._orders, calls))
+        # Those behind another one may be taken back.
+        tickets = bool(member.orders) or len(calls) > 1
+        if not member.orders:
+            member.began = member.looked = time.monotonic()
+        member.orders.append(Order(self._orders, calls))
         try:
-            self._crew.send_items(member.slot, self._orders, items, -1)
+            items = _items_for_worker(member, calls)
+            self._crew.send_calls(member.slot, self._orders, items, tickets=tickets)
         except Exception as error:  # noqa: BLE001 - shared memory may be short: the calls have the error
             member.orders.pop()
             member.knows.clear()
             for call in calls:
                 call.future.set_exception(error)
+
+    def _send_again(self) -> None:
+        """Send what another thread was sending when it was interrupted; the worker makes it once."""
+        members, self._unsure = self._unsure, []
+        for member in members:
+            member.knows.clear()
+            if member.orders and member.ready:
+                order = member.orders[0]
+                items = _items_for_worker(member, order.calls)
+                self._crew.send_calls(member.slot, order.number, items, again=True)
+
+    # -- calls that others wait behind ------------------------------------------------------------------
+
+    def _look_at(self, member: Member) -> float | None:
+        """When to look for outcomes that are not sent; ``None`` where there cannot be any."""
+        if not member.orders or member.orders[0].left < 2:
+            return None
+        return member.looked + max(STUCK, (member.looked - member.began) / 4)
+
+    def _look_at_long_orders(self) -> None:
+        """Outcomes of calls whose worker is at a long one, which they travelled with, are not waited for."""
+        now = time.monotonic()
+        for member in self._members.values():
+            look_at = self._look_at(member)
+            if look_at is not None and now >= look_at:
+                member.looked = now
+                self._give_outcomes(member.orders[0], self._crew.kept_outcomes(member.slot))
+
+    def _give_outcomes(self, order: Order, outcomes: Mapping[int, Any]) -> None:
+        """Give calls of an order their outcomes, in turn, as far as they are there."""
+        while order.left and order.given in outcomes:
+            self._outcomes.append((order.calls[order.given].future, outcomes[order.given]))
+            order.given += 1
+
+    def _take_back_stuck(self) -> None:
+        """Calls behind one that takes longer than it was expected to wait here again, for other workers.
+
+        Perhaps it waits for one of them.
+        """
+        now = time.monotonic()
+        again: list[Call] = []
+        for member in self._members.values():
+            stuck_at = self._stuck_at(member)
+            if stuck_at is None or now < stuck_at:
+                continue
+            running = member.orders[0].calls[0].function.name
+            for _ in range(self._crew.take_back_calls(member.slot)):
+                order = next(order for order in reversed(member.orders) if order.left)
+                again.append(order.calls.pop())
+            member.robbed = True
+            # It is long: its like travels one by one until it is known to be short again.
+            key = running, member.slot.kind
+            self._means[key] = max(self._means.get(key, 0.0), now - member.began)
+        self._calls.extendleft(again)
+
+    def _stuck_at(self, member: Member) -> float | None:
+        """When calls that wait at a worker may go to others; ``None`` where there are none for them."""
+        if member.robbed or sum(order.left for order in member.orders) < 2:
+            return None
+        kind = member.slot.kind
+        others = [m for m in self._members.values() if m.slot.kind == kind and not m.resting]
+        if any(other.ready and not other.orders for other in others):
+            return member.began + STUCK
+        if len(others) < self._seats[kind].most:
+            return max(member.began + STUCK, self._retry_at)
+        return None
 
     # -- how many workers there are ---------------------------------------------------------------------
 
@@ -519,20 +691,36 @@ class Pool:
 
     def _break_pool(self, error: BaseException) -> None:
         """No call can be made any more; all that are not done have the reason."""
+        self._deliver_outcomes()
         with self._lock:
             self._broken = error
             calls, self._calls = list(self._calls), deque()
-        running = [call for m in self._members.values() for _, some in m.orders for call in some]
+        orders = [order for member in self._members.values() for order in member.orders]
+        running = [call for order in orders for call in order.calls[order.given :]]
         if not isinstance(error, BrokenExecutor | DovetailError):
             _log.error("an executor has ended: %s", error, exc_info=error)
         running += [call for call in calls if call.begin_call()]
         for call in running:
             # One exception for each: futures add their tracebacks to it.
-            broken = BrokenExecutor(str(error))
+            broken = BrokenProcessPool(str(error))
             broken.__cause__ = error
             for note in getattr(error, "__notes__", ()):
                 broken.add_note(note)
             call.future.set_exception(broken)
+
+
+def _items_for_worker(member: Member, calls: Sequence[Call]) -> list[Item]:
+    """Calls as they travel, with the functions that the worker does not have."""
+    items: list[Item] = []
+    for call in calls:
+        digest = call.function.digests[member.slot.kind]
+        text = None if digest and digest in member.knows else call.function.pickles[member.slot.kind]
+        if digest and text is not None:
+            if len(member.knows) >= MOST_KNOWN:
+                member.knows.clear()  # as the worker does
+            member.knows.add(digest)
+        items.append((digest, text, *call.arguments))
+    return items
 
 
 def _first_calls(calls: deque[Call], most: int) -> list[Call]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -109,6 +110,9 @@ class Queue:
         given = {"name": name, "memory": memory, "gpu_memory": gpu_memory, "walltime": walltime,
                  "depends": depends, "env": env, "folder": folder}  # fmt: skip
         form |= {key: value for key, value in given.items() if value is not None}
+        # Elsewhere, or after other jobs, it may be there in time.
+        if folder and not depends and os.path.isabs(self._service.where) and not os.path.isdir(folder):
+            raise InputError(f"folder: found {json.dumps(folder)}, expected a folder that exists")
         there = len(self._own_rows())
         # An agent that submits in a loop must not fill the queue.
         if there >= self._most:
