@@ -76,6 +76,7 @@ SESSION: list[tuple[str, int, tuple[str, ...]]] = [
 ELSEWHERE = (
     *("dovetail history show", "dovetail history predict", "dovetail simulate", "dovetail hstory"),
     *("dovetail run --on", "dovetail run comands", "dovetail run -c", "printf"),
+    *("dovetail run --each", "dovetail compare", "dovetail policies", "dovetail recover"),
 )
 """What other tests have too: `make test-all` types it here as well."""
 

@@ -46,7 +46,7 @@ sys.addaudithook(count_event)
 main()
 """
 """The signal comes, and is noted, at this module or opened file; 0 notes how many precede a process."""
-POINTS = full(120, 5)
+POINTS = full(120, 3)
 
 
 def strike(root: Path, at: int, number: int, command: list[str], noted: str = "") -> tuple[int, str]:
