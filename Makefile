@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: site dist integrations backends help fresh slurm setup demo test test-long test-all lint bench schemas figures stale docs requirements clean
+.PHONY: site dist integrations backends help fresh slurm setup demo test test-core test-long test-all lint bench schemas figures stale docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -39,6 +39,10 @@ demo: $(STAMP)   ## learn six programs on two devices, then beat the best static
 test: $(STAMP)   ## the test suite without the tests that take longest (5 minutes on 2 quiet cores)
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+
+test-core: $(STAMP) ## the tests of `make test` that need no distribution but the core (3 minutes on 2 quiet cores)
+	@$(COMPILE)
+	DOVETAIL_TEST_CORE=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
 test-long: $(STAMP) ## the test suite with all tests, long runs at reduced counts (20 minutes on 2 cores)
 	@$(COMPILE)

@@ -6,6 +6,7 @@ import gc
 import gzip
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -23,6 +24,8 @@ from hypothesis.internal.conjecture import providers
 from dovetail.testing.builders import full
 
 HERE = Path(__file__).parent
+OTHERS = r"\bdovetail_(slurm|ray|remote|integrations|lab)\b|\bslurm-shims\b|import slurm_cluster"
+"""What a test of another distribution than the core names."""
 LONG = {
     "end_to_end/test_lent.py": (
         "test_a_job_borrows_and_moves_home_while_it_computes",
@@ -194,6 +197,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = set(_left_out(items))
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Where the core is tested alone, the files that need another distribution are left out."""
+    if os.environ.get("DOVETAIL_TEST_CORE") == "1" and collection_path.suffix == ".py":
+        return True if _needs_others(collection_path) else None
+    return None
+
+
+@cache
+def _needs_others(path: Path) -> bool:
+    """Whether a file names another distribution, or loads one of `support` that does."""
+    if path.stem == "ready_command":
+        return False  # it serves all
+    text = path.read_text()
+    if re.search(OTHERS, text):
+        return True
+    names = re.findall(r"(?m)^\s*(?:from|import) (\w+)", text)
+    return any(_needs_others(one) for name in names if (one := HERE / "support" / f"{name}.py").exists())
 
 
 @cache
