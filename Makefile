@@ -40,7 +40,7 @@ test: $(STAMP)   ## the test suite without the tests that take longest (5 minute
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
-test-core: $(STAMP) ## the tests of `make test` that need no distribution but the core (3 minutes on 2 quiet cores)
+test-core: $(STAMP) ## the tests of `make test` that need no distribution but the core
 	@$(COMPILE)
 	DOVETAIL_TEST_CORE=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
