@@ -24,7 +24,7 @@ from hypothesis.internal.conjecture import providers
 from dovetail.testing.builders import full
 
 HERE = Path(__file__).parent
-OTHERS = r"\bdovetail_(slurm|ray|remote|integrations|lab)\b|\bslurm-shims\b|import slurm_cluster"
+OTHERS = r"\bdovetail_(slurm|ray|remote|integrations|lab)\b|\b(slurm-shims|slurm_cluster|ray_cluster)\b"
 """What a test of another distribution than the core names."""
 LONG = {
     "end_to_end/test_lent.py": (

@@ -252,7 +252,7 @@ def _cpu_seconds(group: int) -> list[float]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[2]) == group:
                 found.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
     return found

@@ -88,7 +88,10 @@ def test_outputs_come_in_the_order_of_the_list(dovetail: Call, tmp_path: Path) -
 
 
 def test_soon_lets_what_runs_end_and_starts_nothing_more(dovetail: Call, tmp_path: Path) -> None:
-    file = listed(tmp_path, "sh -c 'sleep 0.6; touch long'", "sh -c 'sleep 0.1; exit 1'", "touch never")
+    # The first job ends when the second is gone and taken in, however busy the machine is.
+    waits = "until test -s bad; do sleep 0.05; done; while kill -0 $(cat bad); do sleep 0.05; done"
+    fails = "until test -e begun; do sleep 0.05; done; echo $$ > bad; exit 1"
+    file = listed(tmp_path, f"sh -c 'touch begun; {waits}; touch long'", f"sh -c '{fails}'", "touch never")
     found = dovetail("run", "--halt", "soon,fail=1", "--json", file, "--cluster", cores(tmp_path), "-j", "2")
     assert [job["state"] for job in load(found)["jobs"]] == ["COMPLETED", "FAILED", "CANCELLED"]
     assert (tmp_path / "long").exists()

@@ -76,9 +76,10 @@ def pid_outside(pid: int, first: int) -> int:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and ns and _namespace(int(folder.name)) == ns:
             try:
-                numbers = (folder / "status").read_text().partition("NSpid:")[2].partition("\n")[0].split()
+                status = (folder / "status").read_text(errors="replace")
             except OSError:
                 continue
+            numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
             if numbers and int(numbers[-1]) == pid:
                 return int(folder.name)
     return 0

@@ -295,7 +295,8 @@ class SlurmCluster:
         ours = f"SLURM_CONF={self.folder}/slurm.conf".encode()
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if (process / "comm").read_text().strip().startswith("slurmstepd") and ours in (
+                # Bytes: a program of another test may have a name that is no UTF-8.
+                if (process / "comm").read_bytes().startswith(b"slurmstepd") and ours in (
                     process / "environ"
                 ).read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)

@@ -119,6 +119,7 @@ def is_running(pid: int) -> bool:
     try:
         # The command's name stands in brackets and may hold brackets and blanks itself, so the state is what
         # follows the last bracket.
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        stat = Path(f"/proc/{pid}/stat").read_bytes()  # a program's name need not be UTF-8
+        return stat.rsplit(b")", 1)[1].split()[0] not in b"ZX"
     except FileNotFoundError:
         return False
