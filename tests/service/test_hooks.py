@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -73,9 +74,10 @@ def test_a_delivery_that_fails_is_named(command: str, sentence: str) -> None:
     assert str(failed.value) == sentence
 
 
-def test_a_command_that_reads_nothing_and_leaves_a_child_behind_holds_nothing_up() -> None:
-    large = JobEvent("END", {"id": "7", "name": "x" * 1_000_000}, 0.0)
-    CommandHook.parse_command("sh -c 'sleep 60 & exit 0'", "").deliver_event(large)
+def test_a_command_that_reads_nothing_and_leaves_a_child_behind_holds_nothing_up(tmp_path: Path) -> None:
+    large, child = JobEvent("END", {"id": "7", "name": "x" * 1_000_000}, 0.0), tmp_path / "child"
+    CommandHook.parse_command(f"sh -c 'sleep 600 & echo $! > {child}'", "").deliver_event(large)
+    os.kill(int(child.read_text()), signal.SIGKILL)  # it ran on
 
 
 @pytest.mark.parametrize("text", ["", "  ", "sh -c 'open"])
