@@ -26,6 +26,7 @@ from dovetail.files.shortage import WORDS, NoPlaceError, lack_at, lack_of
 from dovetail.process.cgroups import Groups
 from dovetail.process.children import Setup
 from dovetail.process.outputs import Outputs
+from dovetail.process.processes import is_alive
 from dovetail.process.spawn_log import parse_log
 from dovetail.process.starting import NoResourcesError, SpawnError, Starter
 
@@ -214,10 +215,54 @@ def test_for_want_of_anything_jobs_of_a_service_wait_and_nothing_comes_in(
     service.stop()
 
 
-@pytest.mark.parametrize("command", ["run -- true", "queue", "recover", "serve", "history list"])
+def test_an_end_that_the_disk_does_not_take_is_kept_until_it_does(lacking: Path, tmp_path: Path) -> None:
+    """A file system that becomes read-only under a supervisor whose Dovetail was killed."""
+    lacks, go = tmp_path / "lacks", tmp_path / "go"
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "LD_PRELOAD": str(lacking),
+        "DOVETAIL_LACKS": str(lacks),
+    }
+
+    def dovetail(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*DOVETAIL, *arguments], cwd=tmp_path, env=environment, text=True, capture_output=True,
+            timeout=200, check=False,
+        )  # fmt: skip
+
+    folder = str(tmp_path / "run")
+    command = [*DOVETAIL, "run", "--run-dir", folder, "--history", "h.sqlite", "--", "sh", "-c"]
+    with subprocess.Popen(
+        [*command, WAITS.format(go=go)], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+    ) as run:
+        log = tmp_path / "run" / "spawn.log"
+        until(lambda: log.exists() and bool(parse_log(log.read_bytes()).starts))
+        run.kill()
+    (start,) = parse_log(log.read_bytes()).starts.values()
+    until(lambda: parse_log(log.read_bytes()).gone)
+    lacks.write_text(f"write {errno.EROFS} {tmp_path / 'run'}\n")
+    go.touch()
+    until(lambda: not is_alive(start["pid"], start["boot"]))
+    told = dovetail("recover").stdout
+    assert "sh-1 has ended: its supervisor writes down how as soon as it can" in told
+    assert "--stop" not in told
+    resumed = dovetail("run", "--resume", folder)
+    assert resumed.returncode == 2
+    assert f"cannot be written now: {WORDS[errno.EROFS]}" in resumed.stderr
+    lacks.unlink()
+    until(lambda: b'"t":"done"' in log.read_bytes(), "the supervisor does not leave")
+    assert "1 ended runs recorded" in dovetail("recover").stdout
+    assert json.loads(dovetail("runs", "--json").stdout)[0]["jobs"] == {"COMPLETED": 1}
+
+
+@pytest.mark.parametrize("command", ["run -- true", "submit -- true", "queue", "recover", "serve"])
 def test_a_home_without_locks_is_one_sentence(lacking: Path, tmp_path: Path, command: str) -> None:
     """Who lives could not be known there."""
     lacks = tmp_path / "lacks"
+    folder = tmp_path / "state" / "dovetail" / "service"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "lock").touch(0o600)  # as a service of another machine has left it
     lacks.write_text(f"lock {errno.ENOLCK} {tmp_path}\n")
     environment = {
         **os.environ,

@@ -1,6 +1,7 @@
 /* What a machine lacks while a file says so: preloaded, DOVETAIL_LACKS names the file.
 
-   Each of its lines is KIND ERRNO PREFIX: calls of that kind on paths that begin with PREFIX fail with ERRNO.
+   Each of its lines is KIND ERRNO PREFIX: calls of that kind on paths, as they are given, that begin with PREFIX
+   fail with ERRNO.
    KIND is write (data and names), lock, stale (everything that looks at a file) or fork (PREFIX is "-"). While
    there is no such file nothing is lacking. */
 #define _GNU_SOURCE
@@ -52,7 +53,8 @@ static int lacks_by_fd(const char *kind, int fd) {
 
 static int opening(const char *path, int flags) {
     if (lacks("stale", path)) return 1;
-    return (flags & (O_CREAT | O_TRUNC)) && lacks("write", path);
+    if (flags & (O_CREAT | O_TRUNC)) return lacks("write", path);
+    return (flags & O_ACCMODE) != O_RDONLY && lacks("write", path) && errno == EROFS;
 }
 
 #define OPEN(name)                                              \

@@ -25,6 +25,7 @@ from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.files.locks import try_lock
+from dovetail.files.shortage import lack_of
 from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.local.claims import Claims
@@ -301,6 +302,8 @@ class MachineExecutor(SupervisedExecutor):
             before = recover_run(self.run_dir)
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
+            if lack := lack_of(error):  # nothing is wrong with the record
+                raise InputError(f"cannot be written now: {lack}", where=str(path)) from error
             raise InputError(
                 f"cannot be read: {error.strerror}, {_unknown_outcome_clause(self.run_dir)}", where=str(path)
             ) from error

@@ -56,6 +56,11 @@ class RunningJob:
     argv: tuple[str, ...]
     watched: bool
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether it has ended, and its supervisor, which knows how, cannot write that down now."""
+        return self.watched and not is_alive(self.pid, self.boot)
+
 
 @dataclass(frozen=True, slots=True)
 class LostJob:
