@@ -1,11 +1,12 @@
 """Months of a service in minutes: traffic, restarts, kills, prunes, logouts, full disks, steps of the clock.
 
-Usage: python tools/months.py [--months 8 | --minutes 480] [--days 6] [--jobs 40] [--seed 1]. A month is so
-many days of traffic, after each of which all that has ended is made older by its part of a month; with
---minutes, months follow each other for so long. Memory, descriptors,
-threads and the folder are measured at the end of each month; exit status 1 where the last one has more than
-the fourth, in which what is old has begun to go, by more than a tenth and a little, or where an acknowledged
-job is missing.
+Usage: python tools/months.py [--months 8 | --minutes 480] [--days 6] [--jobs 40] [--seed 1] [--steady].
+A month is so many days of traffic, after each of which all that has ended is made older by its part of a
+month; with --minutes, months follow each other for so long. The service's memory, descriptors and threads
+are measured before it is restarted at the end of each month, its folder after; --steady never restarts it,
+so that what one process gathers is seen. What they drift by in an hour is the slope of a line through all
+months from the fourth, in which what is old has begun to go. Exit status 1 where the last month has more
+than the fourth by more than a tenth and a little, or where an acknowledged job is missing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import linear_regression
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
@@ -39,6 +41,8 @@ MONTH = 30
 JOBS_A_DAY = 40
 ELEMENTS = 25
 EVERY = 2.0
+ENDS = ("restart", "kill", "clock")
+"""What a steady service is spared: one whose clock was set forward takes nothing for old from then on."""
 LONG_LOG = 256 << 10
 PROGRAM = f"""
 import signal, time
@@ -83,6 +87,7 @@ class Months:
     root: Path
     seed: int
     jobs_a_day: int = JOBS_A_DAY
+    steady: bool = False
     rows: list[Row] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -145,7 +150,7 @@ class Months:
         ids += self.sent({"command": ["true"], "array": f"1-{ELEMENTS}"})
         held = self.sent({"command": ["true"], "hold": True})
         ids += self.sent({"script": "#!/bin/sh\necho script", "depends": [f"after:{ids[0]}"]})
-        what = rng.choice(["restart", "kill", "logout", "full", "cancel", "prune", "clock", "nothing"])
+        what = rng.choice(["logout", "full", "cancel", "prune", "nothing", *([] if self.steady else ENDS)])
         self.counts[what] += 1
         if what == "restart":
             self.stop(kill=False)
@@ -225,10 +230,11 @@ class Months:
                 "UPDATE job SET ended = ended - ?, submitted = submitted - ? WHERE ended IS NOT NULL",
                 (days * DAY, days * DAY),
             )
-        for path in (folder.path / "output").glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):
-                before = path.stat().st_mtime - days * DAY
-                os.utime(path, (before, before))
+        for place, _, names in os.walk(folder.path / "output"):
+            for path in (Path(place, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    before = path.stat().st_mtime - days * DAY
+                    os.utime(path, (before, before))
 
     # ------------------------------------------------------------------ a month
 
@@ -242,13 +248,15 @@ class Months:
         while client.get("/api/v1/jobs", limit=1)["total"]:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        self.stop(kill=False)  # one whose clock was set forward takes nothing for old within a day
-        self.start()
+        held = self.held()
+        if not self.steady:
+            self.stop(kill=False)  # one whose clock was set forward takes nothing for old within a day
+            self.start()
         time.sleep(3 * EVERY)
-        self.rows.append(self.measured(number))
+        self.rows.append(self.measured(number, *held))
 
-    def measured(self, number: int) -> Row:
-        """What it has now."""
+    def held(self) -> tuple[float, int, int]:
+        """The memory, descriptors and threads of the service, after what it has done since it started."""
         assert self.service.process is not None
         place = Path(f"/proc/{self.service.process.pid}")
         status = place.joinpath("status").read_text()
@@ -256,8 +264,13 @@ class Months:
         def of_status(name: str) -> int:
             return int(status.split(f"{name}:")[1].split()[0])
 
+        return of_status("VmRSS") / 1e3, len(list(place.joinpath("fd").iterdir())), of_status("Threads")
+
+    def measured(self, number: int, memory: float, descriptors: int, threads: int) -> Row:
+        """What its folder has now, beside what it held itself."""
         folder = self.service.folder
-        files = [path for path in folder.path.rglob("*") if path.is_file()]
+        # What the service removes meanwhile is passed over.
+        files = [Path(place, name) for place, _, names in os.walk(folder.path) for name in names]
         with contextlib.closing(sqlite3.connect(folder.ledger_path, timeout=30)) as db:
             ((jobs,),) = db.execute("SELECT count(*) FROM job")
         sizes = 0
@@ -268,9 +281,9 @@ class Months:
             number,
             jobs,
             self.counts["starts"],
-            of_status("VmRSS") / 1e3,
-            len(list(place.joinpath("fd").iterdir())),
-            of_status("Threads"),
+            memory,
+            descriptors,
+            threads,
             folder.ledger_path.stat().st_size / 1e6,
             sizes / 1e6,
             len(files),
@@ -289,6 +302,20 @@ class Months:
             for name, spare in limits.items()
             if getattr(after, name) > 1.1 * getattr(before, name) + spare
         ]
+
+
+MEASURED = ("memory", "descriptors", "threads", "ledger", "folder", "files")
+
+
+def drift(rows: list[Row]) -> dict[str, float]:
+    """What each grows by in an hour: the slope of the line of least squares from the fourth month on."""
+    settled = rows[3:]
+    if len(settled) < 2:
+        return {}
+    hours = [row.seconds / 3600 for row in settled]
+    return {
+        name: linear_regression(hours, [getattr(row, name) for row in settled]).slope for name in MEASURED
+    }
 
 
 def shown(rows: list[Row]) -> str:
@@ -326,12 +353,15 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=6, help="virtual days that a month has")
     parser.add_argument("--jobs", type=int, default=JOBS_A_DAY, help="of each of these days")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--steady", action="store_true", help="never restart it: no kills, no steps of the clock"
+    )
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the disk goes with us
         signal.signal(number, signal.default_int_handler)
     with small_disk() as root:
-        found = Months(root, arguments.seed, arguments.jobs)
+        found = Months(root, arguments.seed, arguments.jobs, arguments.steady)
         found.start()
         try:
             for number in itertools.count(1):
@@ -347,6 +377,8 @@ def main() -> int:
             found.close()
         print(shown(found.rows))
         print(", ".join(f"{what} {count}" for what, count in sorted(found.counts.items())))
+        slopes = drift(found.rows)
+        print("drift per hour:", ", ".join(f"{name} {slope:+.2f}" for name, slope in slopes.items()))
         for fault in found.faults():
             print("GROWS:", fault)
         return int(bool(found.faults()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,12 @@ def test_logs_without_a_service_are_those_of_the_newest_run_with_such_a_job(
     missing = dovetail("logs", "nobody")
     assert missing.returncode == 2
     assert "no run with a job 'nobody'" in missing.stderr
+
+
+def test_what_ran_when_its_dovetail_was_killed_is_shown_as_it_ended(dovetail: Call, tmp_path: Path) -> None:
+    """The ledger has such a job as running for ever; its spawn log knows more."""
+    assert dovetail("run", "-q", "--", "sh", "-c", "exit 3").returncode == 1
+    (run,) = json.loads(dovetail("runs", "--json").stdout)
+    with closing(sqlite3.connect(Path(run["folder"]) / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE job SET state = 'RUNNING', ended = NULL")
+    assert json.loads(dovetail("runs", "--json").stdout)[0]["jobs"] == {"FAILED": 1}

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import crashes
 import pytest
 from crashes import JOBS, check, command, steps, strike, truth
-from places import AS_PROCESS_1, containers
+from places import AS_PROCESS_1, BARE_PROCESS_1, bare_containers, containers
 
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(7200)]
 
 ROLES = ("dovetail", "supervisor")
-PLACES = ((), pytest.param(AS_PROCESS_1, marks=containers()))
-"""On the machine, and as process 1 of a PID namespace that is new each time."""
+SMALL = pytest.param(BARE_PROCESS_1, marks=bare_containers())
+PLACES = ((), pytest.param(AS_PROCESS_1, marks=containers()), *full((SMALL,), ()))
+"""On the machine, as process 1 of a PID namespace that is new each time, and in a small container."""
 FAULTS = ("enospc", "eio", "eintr", "short", "delay")
 
 
@@ -35,10 +37,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def count(library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """Steps of each process."""
-    folder = tmp_path_factory.mktemp("count")
-    return {role: steps(folder / role, library, role) for role in ROLES}
+def count(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., int]:
+    """Steps of each process; at each place its own, where each is struck."""
+
+    @cache
+    def counted(role: str, around: tuple[str, ...] = ()) -> int:
+        return steps(tmp_path_factory.mktemp("count") / role, library, role, around=around)
+
+    return lambda role, around=(): counted(role, full(around, ()))
 
 
 def struck_at(total: int, few: int) -> Iterator[int]:
@@ -50,18 +56,18 @@ def struck_at(total: int, few: int) -> Iterator[int]:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("around", PLACES)
 def test_killed_at_every_step(
-    around: tuple[str, ...], role: str, library: Path, count: dict[str, int], tmp_path: Path
+    around: tuple[str, ...], role: str, library: Path, count: Callable[..., int], tmp_path: Path
 ) -> None:
-    assert count[role] > 20
-    for number in struck_at(count[role], 1):
+    assert count(role, around) > 20
+    for number in struck_at(count(role, around), 1):
         check(strike(tmp_path / str(number), library, role, number, "kill", around=around))
 
 
 @pytest.mark.parametrize("later", [0, 1, 5, 20])
 def test_the_supervisor_and_then_dovetail_killed_at_every_step(
-    later: int, library: Path, count: dict[str, int], tmp_path: Path
+    later: int, library: Path, count: Callable[..., int], tmp_path: Path
 ) -> None:
-    for number in struck_at(count["supervisor"], 1):
+    for number in struck_at(count("supervisor"), 1):
         check(strike(tmp_path / str(number), library, "supervisor", number, "both", later))
 
 
@@ -70,13 +76,14 @@ def test_the_supervisor_and_then_dovetail_killed_at_every_step(
     [
         *((what, ()) for what in FAULTS),
         *(pytest.param(what, AS_PROCESS_1, marks=containers()) for what in full(FAULTS, FAULTS[:1])),
+        *(pytest.param(what, BARE_PROCESS_1, marks=bare_containers()) for what in full(FAULTS, ())),
     ],
 )
 @pytest.mark.parametrize("role", ROLES)
 def test_a_fault_at_every_call_that_writes(
-    role: str, what: str, around: tuple[str, ...], library: Path, count: dict[str, int], tmp_path: Path
+    role: str, what: str, around: tuple[str, ...], library: Path, count: Callable[..., int], tmp_path: Path
 ) -> None:
-    for number in struck_at(count[role], 1):
+    for number in struck_at(count(role, around), 1):
         struck = strike(tmp_path / str(number), library, role, number, what, around=around)
         assert struck.status in (0, 1, 2), (number, struck.status, struck.said)
         assert struck.status != 2 or struck.said.splitlines()[-1].startswith("dovetail: "), (
@@ -90,9 +97,9 @@ def test_a_fault_at_every_call_that_writes(
             assert len(started) == len(ended) == JOBS
 
 
-def test_killed_and_taken_up_at_every_step(library: Path, count: dict[str, int], tmp_path: Path) -> None:
+def test_killed_and_taken_up_at_every_step(library: Path, count: Callable[..., int], tmp_path: Path) -> None:
     """What was killed is resumed: each job runs once, and all of them do, but those that were cut short."""
-    for number in struck_at(count["dovetail"], 1):
+    for number in struck_at(count("dovetail"), 1):
         struck = strike(tmp_path / str(number), library, "dovetail", number, "kill")
         resumed = command(struck.folder, "run", "--resume", "--json")
         started, _ = truth(struck.folder)

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from dovetail_command import DOVETAIL
 from mutations import Damage, Rng, bytes_damaged, json_damaged, text_damaged
+from places import AS_PROCESS_1, containers
 from sample_files import CLUSTER, JOBS, TRACES
 from waiting import until
 
@@ -150,9 +151,9 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Cases:
     """The process that runs the cases."""
 
-    def __init__(self) -> None:
+    def __init__(self, around: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(ONE_CASE)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*around, sys.executable, str(ONE_CASE)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     def __call__(self, cwd: Path, argv: tuple[str, ...]) -> tuple[int, str]:
@@ -170,9 +171,12 @@ class Cases:
         self._process.communicate()
 
 
-@pytest.fixture(scope="module")
-def run_case() -> Iterator[Callable[[Path, tuple[str, ...]], tuple[int, str]]]:
-    cases = Cases()
+@pytest.fixture(
+    scope="module", params=[(), *full([pytest.param(AS_PROCESS_1, marks=containers())], [])], ids=len
+)
+def run_case(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, tuple[str, ...]], tuple[int, str]]]:
+    """Beneath this test, and beneath process 1 of a PID namespace."""
+    cases = Cases(request.param)
     yield cases
     cases.close()
 

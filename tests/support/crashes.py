@@ -25,13 +25,13 @@ SOURCE = Path(__file__).with_name("faults.c")
 JOBS = 3
 
 
-def built(folder: Path) -> Path | None:
-    """The library that strikes; ``None`` where nothing compiles it."""
+def built(folder: Path, source: Path = SOURCE) -> Path | None:
+    """The library that strikes, or another; ``None`` where nothing compiles it."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
-    library = folder / "faults.so"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
+    library = folder / f"{source.stem}.so"
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
     return library if subprocess.run(command, check=False, capture_output=True).returncode == 0 else None
 
 

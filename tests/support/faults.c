@@ -46,7 +46,7 @@ __attribute__((constructor)) static void begin(void) {
     for (long i = 0; i < size; i++) if (line[i] == 0) line[i] = ' ';
     line[size] = 0;
     int supervisor = strstr(line, "supervisor.py") != NULL;
-    if (strncmp(line, "unshare", 7) == 0) return; /* around it */
+    if (strncmp(line, "unshare ", 8) == 0 || strncmp(line, "sh ", 3) == 0) return; /* around it */
     int dovetail = !supervisor && strstr(line, "run_cli") != NULL;
     if ((strcmp(role, "supervisor") == 0 && supervisor) || (strcmp(role, "dovetail") == 0 && dovetail)) {
         wanted = number;

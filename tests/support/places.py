@@ -18,6 +18,15 @@ import pytest
 
 AS_PROCESS_1 = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Each command is process 1 of a PID namespace of its own, which ends with it."""
+_BARE = (
+    'mount --bind "$PWD" "$PWD" && mount -o remount,bind,ro / && { ! mountpoint -q /tmp || '
+    "mount -o remount,bind,ro /tmp; } && mount -t tmpfs none /dev/shm -o size=64m,mode=1777 && "
+    "{ ! test -d /sys/fs/cgroup || mount -t tmpfs none /sys/fs/cgroup -o ro; } && "
+    'cd "$PWD" && unset HOME && exec unshare --user --map-user=54321 --map-group=54321 "$@"'
+)
+BARE_PROCESS_1 = (*AS_PROCESS_1, "--mount", "sh", "-c", _BARE, "sh")
+"""The same in a small container: only the working folder can be written, the account has neither an entry nor
+a home, ``/dev/shm`` has 64 MB, and there are no cgroups."""
 _AS_HOST = (
     'hostname "$1"; [ -z "$2" ] || mount --bind "$2" /proc/sys/kernel/random/boot_id; shift 2; exec "$@"'
 )
@@ -41,6 +50,11 @@ def needs(*options: str) -> pytest.MarkDecorator:
 def containers() -> pytest.MarkDecorator:
     """Skips where a command cannot be process 1 of a PID namespace."""
     return needs(*AS_PROCESS_1[1:])
+
+
+def bare_containers() -> pytest.MarkDecorator:
+    """Skips where such a container cannot be made."""
+    return needs(*AS_PROCESS_1[1:], "--mount", "--user", "--map-user=54321", "--map-group=54321")
 
 
 def hosts() -> pytest.MarkDecorator:

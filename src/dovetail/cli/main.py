@@ -28,7 +28,7 @@ from dovetail.errors import DovetailError, DovetailWarning
 from dovetail.extras import missing_extra, need_distribution
 from dovetail.files.little_memory import explain_limit, guard_libraries, is_about_memory
 from dovetail.files.sentences import make_printable
-from dovetail.files.shortage import lack_of
+from dovetail.files.shortage import describe_lack, lack_of
 from dovetail.files.streams import forgiving_stderr, print_note, whole_stream
 
 _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -263,7 +263,8 @@ def status_of(arguments: list[str]) -> int:
         if isinstance(error, PermissionError) and error.filename is not None:
             return _print_error(f"{error.filename}: {error.strerror}", 2)
         if lack := lack_of(error):
-            return _print_error(f"cannot go on: {lack}", 2)
+            what = describe_lack(error) if isinstance(error, OSError) else lack
+            return _print_error(f"cannot go on: {what}", 2)
         if isinstance(error, OSError) and not os.path.exists("/proc/self"):
             return _print_error("found no /proc, expected that file system: jobs are followed by it", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")

@@ -67,7 +67,8 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> int:
         if served.trouble:
             print(f"  {make_printable(served.trouble)}")
             print(f"  'dovetail recover --give-up {shlex.quote(str(place.path))}' puts that record aside.")
-    if any(left.still_running for left in (*found, served) if left is not None):
+    running = [job for left in (*found, served) if left is not None for job in left.recovery.running]
+    if any(not job.is_unwritten for job in running):
         # Only where something is left to stop, after all runs have been listed.
         print("'dovetail recover --stop' ends what still runs.")
     if any(left.trouble for left in found):
@@ -115,5 +116,8 @@ def _show_running(left: Leftover) -> None:
     from dovetail.files.sentences import make_printable
 
     for job in left.recovery.running:
+        if job.is_unwritten:
+            print(f"  {make_printable(job.job)} has ended: its supervisor writes down how as soon as it can")
+            continue
         cores = ",".join(map(str, job.cores)) or "any"
         print(f"  {make_printable(job.job)} still runs: process {job.pid} on cores {cores}")

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import format_clock, print_json, show_rows
 from dovetail.errors import DovetailError
 from dovetail.files.streams import print_note
+from dovetail.model import State
 from dovetail.report import wording
 from dovetail.running.folder import MAP, default_runs_folder, read_about, run_folders, short_id
+
+if TYPE_CHECKING:
+    from dovetail.running.ledger import Ledger
 
 
 @opt.takes_options("runs")
@@ -56,15 +61,18 @@ def runs(prune: float | None, limit: int, as_json: bool) -> int:
 def _run_row(folder: Path) -> dict[str, Any] | None:
     """A run, ``None`` for a folder that is none (any more)."""
     from dovetail.mapping.items import is_alive_map
+    from dovetail.process.spawn_log import LOG_NAME
     from dovetail.running.ledger import Ledger
 
     try:
         about = read_about(folder)
         with Ledger(folder / "ledger.db") as ledger:
             counts = {str(state): count for state, count in ledger.count_states().items()}
+            if "RUNNING" in counts and (folder / LOG_NAME).exists():
+                counts = _with_later_ends(folder, about.uid, ledger, Counter(counts))
         if about.executor == MAP and "RUNNING" in counts and not is_alive_map(folder):
             counts["NODE_FAIL"] = counts.pop("RUNNING")  # killed: it could not record the end
-    except DovetailError as error:
+    except (DovetailError, OSError) as error:
         # One damaged run must not hide the others.
         print_note(f"{error}; passed over")
         return None
@@ -78,6 +86,22 @@ def _run_row(folder: Path) -> dict[str, Any] | None:
         "folder": str(folder),
         "jobs": counts,
     }
+
+
+def _with_later_ends(folder: Path, uid: str, ledger: Ledger, counts: Counter[str]) -> dict[str, int]:
+    """How many jobs of a run are in each state: what ran when it was killed may have ended since."""
+    from dovetail.process.recovery import recover_run
+    from dovetail.process.spawn_log import uid_of
+
+    running = [entry for entry in ledger.open_entries() if entry.state is State.RUNNING]
+    beside = {uid_of(uid, entry.job.id, entry.attempt): entry.job.id for entry in running}
+    left = recover_run(folder, beside)
+    if not left.in_use and not left.elsewhere:
+        ended = {one.run.uid: one.event.state for one in left.ended}
+        for lost in beside.keys() - {one.uid for one in left.running}:
+            counts["RUNNING"] -= 1
+            counts[ended.get(lost, State.NODE_FAIL)] += 1
+    return dict(+counts)
 
 
 def _prune_runs(age: float) -> list[str]:

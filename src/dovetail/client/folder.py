@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -39,7 +38,9 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.folders import state_folder
+from dovetail.files.locks import is_locked, try_lock
 from dovetail.files.sentences import make_printable
+from dovetail.files.shortage import lack_of
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.process.processes import process_origin, standing_of, started_at
 from dovetail.records import dataclass
@@ -237,12 +238,13 @@ class ServiceFolder:
     def take_lock(self) -> int | None:
         """A descriptor that holds the folder until it is closed; ``None`` while another service lives."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        held = False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        return fd
+            held = try_lock(fd)
+        finally:
+            if not held:
+                os.close(fd)
+        return fd if held else None
 
     def note_holder(self, lock: int) -> None:
         """Write on the lock, which we hold, where we are. Raises `OSError`."""
@@ -284,20 +286,13 @@ class ServiceFolder:
             os.truncate(self.path / "lock", 0)
 
     def is_locked(self) -> bool:
-        """Whether a service lives."""
-        # To read only: a file system that has become read-only under a service hides no service.
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+        """Whether a service lives. Raises `InputError` where the file system has no locks."""
         try:
-            fd = os.open(self.path / "lock", flags)
-        except OSError:
+            return is_locked(self.path / "lock")
+        except OSError as error:
+            if error.errno == errno.ENOLCK:
+                raise InputError(lack_of(error), where=str(self.path / "lock")) from error
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
     def address(self) -> Address | None:
         """Where the service listens, or last did; ``None`` if there never was one."""

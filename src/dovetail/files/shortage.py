@@ -12,6 +12,8 @@ WORDS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "the file system is read-only",
+    errno.ENOLCK: "the file system has no locks (on NFS: no lock service); XDG_STATE_HOME may name another",
+    errno.ESTALE: "the file system was taken away by its server (stale file handle)",
     errno.EMFILE: "no file descriptors are left (ulimit -n)",
     errno.ENFILE: "no file descriptors are left on this machine",
     errno.EAGAIN: "no more processes can be started (ulimit -u, or the pids.max of a cgroup)",
@@ -19,6 +21,7 @@ WORDS = {
 }
 """By the kernel's error."""
 NO_INODES = "no inodes are left on the disk"
+LEAST_WRITTEN = 1 << 12
 LEAST_BYTES = 1 << 20
 """Free bytes of a file system below which nothing is started on it."""
 
@@ -44,6 +47,31 @@ def lack_of(error: BaseException | None, path: str = "") -> str:
                 return NO_INODES
             return WORDS[error.errno]
         error = error.__cause__
+    return ""
+
+
+def describe_lack(error: OSError) -> str:
+    """What is lacking by an error, as a clause that names the file where it does."""
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return where + (lack_of(error) or error.strerror or "")
+
+
+def why_unwritable(folder: str) -> str:
+    """Why nothing can be written to a folder now; empty where it can.
+
+    SQLite reports a quota, a handle that became stale, and much else, as nothing but an error of the disk.
+    """
+    name = os.path.join(folder, f".{os.urandom(8).hex()}.tried")
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, bytes(LEAST_WRITTEN))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            os.unlink(name)
+    except OSError as error:
+        return lack_of(error, folder) or error.strerror or ""
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from dovetail.errors import HistoryError
+from dovetail.files.locks import has_locks
 from dovetail.files.sentences import make_printable
+from dovetail.files.shortage import WORDS, why_unwritable
 from dovetail.files.writing import private_folder
 from dovetail.history.schema import APPLICATION_ID, SCHEMA_VERSION, create_or_migrate
 
@@ -146,17 +149,20 @@ class HistoryFile:
     def _make_failure(self, what: str, error: Exception) -> HistoryError:
         """SQLite's error as one sentence about this file."""
         text = str(error)
-        if "locked" in text or "busy" in text:
+        if ("locked" in text or "busy" in text) and not has_locks(self.path.parent):
+            reason = WORDS[errno.ENOLCK]
+        elif "locked" in text or "busy" in text:
             waited = f"has been writing for more than {self._wait:g} s" if self._wait else "is writing"
             return HistoryBusy(f"history {self.path}: cannot be {what}: another process {waited}")
-        if "not a database" in text:
+        elif "not a database" in text:
             reason = "found a file that is no SQLite database, expected a history"
         elif "malformed" in text or isinstance(error, UnicodeDecodeError):
             reason = "the database is damaged (`sqlite3 FILE .recover` may save what is left)"
         elif "readonly" in text:
             reason = "the file or its folder is read-only"
-        elif "full" in text:
-            reason = "the disk is full"
+        elif "full" in text or "I/O" in text:
+            full = WORDS[errno.ENOSPC] if "full" in text else text
+            reason = why_unwritable(str(self.path.parent)) or full
         elif "unable to open" in text:
             reason = "no permission to open the file, or to write in its folder"
         else:

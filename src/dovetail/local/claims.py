@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import math
 import os
@@ -28,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 
 from dovetail.files.folders import state_folder
+from dovetail.files.locks import try_lock
 from dovetail.model import Cluster, Placed, bit_indices
 from dovetail.records import dataclass
 
@@ -200,7 +200,7 @@ class Claims:
                 # 0644: others must be able to read what we use, and only we may change it.
                 fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o644)
             try:
-                _lock_within(fd, fcntl.LOCK_SH, deadline, self._path)
+                _lock_within(fd, deadline, self._path, shared=True)
             except OSError:
                 os.close(fd)
                 raise
@@ -338,17 +338,14 @@ def _make_folder(folder: Path) -> None:
             raise PermissionError(errno.EPERM, f"{folder} was made by another user") from None
 
 
-def _lock_within(fd: int, kind: int, deadline: float, path: Path) -> None:
+def _lock_within(fd: int, deadline: float, path: Path, *, shared: bool = False) -> None:
     """Raises `TimeoutError` (an `OSError`) where another process keeps it."""
     while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} is locked") from None
-            time.sleep(0.001)
-        else:
+        if try_lock(fd, shared=shared):
             return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} is locked")
+        time.sleep(0.001)
 
 
 @contextmanager
@@ -362,7 +359,7 @@ def _lock_folder(folder: Path, patience: float) -> Iterator[None]:
     try:
         if stat.S_IMODE(os.fstat(fd).st_mode) & 0o007:  # as they were once made
             os.fchmod(fd, 0o600)
-        _lock_within(fd, fcntl.LOCK_EX, time.monotonic() + patience, path)
+        _lock_within(fd, time.monotonic() + patience, path)
         yield
     finally:
         os.close(fd)
@@ -380,9 +377,13 @@ def _living_holders(folder: Path) -> Iterator[Holder]:
         for entry in islice(entries, MOST_FILES):
             if not entry.name.endswith(".claims"):
                 continue
+            # O_NONBLOCK: a pipe of this name must not hang the reader.
+            flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             try:
-                # O_NONBLOCK: a pipe of this name must not hang the reader.
-                fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fd = os.open(entry.path, os.O_RDWR | flags)  # NFS locks no other for one owner
+                except PermissionError:
+                    fd = os.open(entry.path, os.O_RDONLY | flags)
             except OSError:
                 continue
             try:
@@ -399,8 +400,10 @@ def _read_holder(fd: int, path: str) -> Holder | None:
         return None
     try:
         # An exclusive lock succeeds only where no process holds a shared one: its owners are dead.
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lives = not try_lock(fd)
+    except OSError:
+        lives = True  # where that cannot be known, nothing of theirs is taken
+    if lives:
         return _parse_holder(os.pread(fd, LONGEST, 0), found.st_uid)
     # Another user's: it stays, and counts for nothing.
     with contextlib.suppress(OSError):

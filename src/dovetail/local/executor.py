@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
+from dovetail.files.locks import try_lock
+from dovetail.files.shortage import lack_of
 from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.local.claims import Claims
@@ -279,7 +280,7 @@ class MachineExecutor(SupervisedExecutor):
                 raise ExecutorError(f"{path}: found the log of another run, expected a new run folder")
             fd = private_file(part, os.O_EXCL | os.O_APPEND)
             # Locked before it has its name: a recovery takes an unlocked log for that of a dead run.
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(fd)
             append_record(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._identify_ourselves()})
             os.rename(part, path)
         except OSError as error:
@@ -301,6 +302,8 @@ class MachineExecutor(SupervisedExecutor):
             before = recover_run(self.run_dir)
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
+            if lack := lack_of(error):  # nothing is wrong with the record
+                raise InputError(f"cannot be written now: {lack}", where=str(path)) from error
             raise InputError(
                 f"cannot be read: {error.strerror}, {_unknown_outcome_clause(self.run_dir)}", where=str(path)
             ) from error
@@ -313,7 +316,7 @@ class MachineExecutor(SupervisedExecutor):
         client = {"t": "client", **self._identify_ourselves(), "epoch": self.epoch}
         deadline = time.monotonic() + LEAVING
         # A lock that is held is that of a living supervisor, or of another Dovetail that takes up the run.
-        while not _try_lock(fd):
+        while not try_lock(fd):
             if self._take_over_supervisor():
                 self._link.send_line(client)
                 break
@@ -455,7 +458,7 @@ class MachineExecutor(SupervisedExecutor):
         link = self._link
         self._reopen_log()
         # It held the lock, if we took over from another Dovetail, or it has shortened the log.
-        _try_lock(self._log)
+        try_lock(self._log)
         path = self.run_dir / LOG_NAME
         # One that was another Dovetail's is no child of ours: its status is not known.
         status = None if self._process is None else self._process.wait()
@@ -550,15 +553,6 @@ def _unknown_outcome_clause(run_dir: Path) -> str:
         f"so which jobs have run is not known; '{aside}' puts it aside: then the next start ends the jobs "
         "that ran, and goes on with those that waited"
     )
-
-
-def _try_lock(fd: int) -> bool:
-    """Lock a spawn log; ``False`` where its supervisor, or another Dovetail, has."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def check_cores(cluster: Cluster) -> None:

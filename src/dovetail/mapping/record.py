@@ -8,7 +8,6 @@ output is still there as a part, and the next map puts it in its place.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.files.locks import try_lock
 from dovetail.files.writing import write_all
 from dovetail.mapping.programs import FileItem, Ran
 from dovetail.records import dataclass
@@ -49,7 +49,8 @@ class Record:
             folder.mkdir(parents=True, exist_ok=True)
             record._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             # Held until `close`: two maps that write to one folder would mix their results.
-            fcntl.flock(record._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(record._lock):
+                raise InputError("another map writes there, expected a folder of its own", where=str(out))
             if resume:
                 record._read_record(folder / FILE, commands)
             else:
@@ -61,10 +62,7 @@ class Record:
             record.close()
             if isinstance(error, InputError):
                 raise
-            busy = isinstance(error, BlockingIOError)
-            what = "another map writes there, expected a folder of its own"
-            what = what if busy else f"cannot be written: {error.strerror}"
-            raise InputError(what, where=str(out)) from (None if busy else error)
+            raise InputError(f"cannot be written: {error.strerror}", where=str(out)) from error
         record._write_entry({"t": "map", "version": 1, "commands": commands})
         return record
 

@@ -6,7 +6,6 @@ Standard library only: `dovetail.process.agent` is run by path.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ import tempfile
 import time
 from typing import Any
 
+from dovetail.files.locks import try_lock
 from dovetail.process.processes import boot_id, marked_processes, start_ticks
 from dovetail.process.spawn_writer import Log
 from dovetail.process.supervisor import ENCODE
@@ -47,12 +47,11 @@ def take_lock(log: int) -> None:
                     os.kill(record["pid"], number)
         while time.monotonic() < deadline:
             try:
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                time.sleep(0.02)
+                if try_lock(log):
+                    return
             except OSError:
                 return  # a file system without locks
+            time.sleep(0.02)
     raise SystemExit("another agent of this run holds its spawn log")
 
 

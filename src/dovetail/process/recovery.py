@@ -8,7 +8,6 @@ start times, and a job that was about to be started is looked for by DOVETAIL_UI
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -19,6 +18,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from dovetail.files.locks import is_locked
 from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
 from dovetail.process import cgroups
@@ -55,6 +55,11 @@ class RunningJob:
     cores: tuple[int, ...]
     argv: tuple[str, ...]
     watched: bool
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether it has ended, and its supervisor, which knows how, cannot write that down now."""
+        return self.watched and not is_alive(self.pid, self.boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +343,7 @@ def recover_run(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = E
 def _examine_run(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     """What is known now, and whether the supervisor is about to write more down."""
     # Before reading: what an unlocked log lacks never comes.
-    locked = _is_locked(folder / LOG_NAME)
+    locked = is_locked(folder / LOG_NAME)  # Dovetail or its supervisor lives
     log = read_log(folder / LOG_NAME)
     standing = standing_of(log.client, locked=locked)
     if standing == "host" or (standing == "namespace" and locked):
@@ -476,16 +481,6 @@ def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, fl
         if boot is not None:
             found.setdefault(uid, []).append((pid, boot))
     return found
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether Dovetail or the supervisor of this run lives."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _client_alive(log: SpawnLog) -> bool:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from typing import TYPE_CHECKING, Any
+
+from dovetail.files.locks import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -70,7 +71,7 @@ class Log:
                     text = text[os.write(fd, text) :]
                 # After a power loss there is the old log or the new one, not an empty one.
                 os.fsync(fd)
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try_lock(fd)
                 os.rename(path + ".new", path)
             except OSError:
                 os.close(fd)

@@ -9,6 +9,7 @@ written, and a driver that finds it so starts nothing meanwhile.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -40,6 +41,7 @@ from dovetail.engine.journal.codec import (
 from dovetail.engine.state.core import Engine
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import make_printable, show_value
+from dovetail.files.shortage import WORDS, why_unwritable
 from dovetail.model import (
     Allocation,
     App,
@@ -195,7 +197,7 @@ class Ledger:
             self._prepare_schema(durable)
         except sqlite3.Error as error:
             raise LedgerDamageError(
-                f"{self.path}: this is no ledger that can be read: {_error_reason(error)}"
+                f"{self.path}: this is no ledger that can be read: {_error_reason(error, self.path)}"
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
@@ -323,7 +325,9 @@ class Ledger:
             self._know_files()
             _log.warning("%s: files beside it were removed, so it is written anew", self.path)
         except sqlite3.Error as error:
-            raise HistoryError(f"{self.path}: cannot be written anew: {_error_reason(error)}") from error
+            raise HistoryError(
+                f"{self.path}: cannot be written anew: {_error_reason(error, self.path)}"
+            ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be written anew: {error.strerror}") from error
 
@@ -356,7 +360,7 @@ class Ledger:
             if isinstance(error, _OURS):
                 self._drop_refused()
                 return self.settle()
-            self.why_blocked = f"{self.path}: cannot be written: {_error_reason(error)}"
+            self.why_blocked = f"{self.path}: cannot be written: {_error_reason(error, self.path)}"
             return False
         self._owed.clear()
         self.why_blocked = ""
@@ -419,7 +423,9 @@ class Ledger:
             self._undo_submission(jobs, last)
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be written: {_error_reason(error)}") from error
+            raise HistoryError(
+                f"{self.path}: cannot be written: {_error_reason(error, self.path)}"
+            ) from error
         self._owed.clear()
 
     def _undo_submission(self, jobs: Sequence[Job], last: int) -> None:
@@ -715,7 +721,9 @@ class Ledger:
         except sqlite3.DatabaseError as error:
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be written: {_error_reason(error)}") from error
+            raise HistoryError(
+                f"{self.path}: cannot be written: {_error_reason(error, self.path)}"
+            ) from error
         return count
 
     # -------------------------------------------------------- runs for the history
@@ -901,9 +909,13 @@ def _make_room(known: dict[int, Any]) -> None:
         known.clear()
 
 
-def _error_reason(error: sqlite3.Error) -> str:
+def _error_reason(error: sqlite3.Error, path: Path) -> str:
     text = make_printable(str(error))  # a damaged schema is quoted
-    return "the disk is full" if "full" in text else text
+    if "full" in text or "I/O" in text:
+        return why_unwritable(str(path.parent)) or text.replace(
+            "database or disk is full", WORDS[errno.ENOSPC]
+        )
+    return text
 
 
 def _storable_text(name: str) -> str:

@@ -185,6 +185,9 @@ def leftover_sentences(found: Sequence[Leftover]) -> Iterator[str]:
         yield f"{recorded} runs recorded that had ended after an earlier Dovetail was killed"
     for left in found:
         for job in left.recovery.running:
+            if job.is_unwritten:
+                yield f"job {job.job} of an earlier run has ended: its supervisor cannot write down how yet"
+                continue
             cores = ",".join(map(str, job.cores)) or "any core"
             yield (
                 f"job {job.job} of an earlier run still runs (process {job.pid}, cores {cores}); "

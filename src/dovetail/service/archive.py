@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
+from dovetail.client.errors import Full
 from dovetail.engine.journal.checked import DAMAGED
 from dovetail.engine.journal.codec import decode_app, decode_fields, decode_job, decode_json
 from dovetail.files.sentences import show_value
+from dovetail.files.shortage import why_unwritable
 from dovetail.history.rows import pack_uid
 from dovetail.model import App, Cluster, JobId, Launch, Seconds, Usage
 from dovetail.running.entry import COLUMNS, Entry, entry_of
@@ -71,10 +74,17 @@ class Archive:
         self._pool.submit(close_database).result()
 
     def _fetch_rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
+        """Rows of the file. Raises `Full` where its disk does not answer now."""
         if self._db is None:
             # Read-only, and opened late: a new ledger file is made only once the writer has opened it.
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
-        return self._db.execute(sql, values).fetchall()
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if "I/O" not in str(error):
+                raise
+            why = why_unwritable(os.path.dirname(self._path)) or str(error)
+            raise Full(f"{self._path}: cannot be read: {why}") from error
 
     def entries(
         self,

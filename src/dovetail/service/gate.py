@@ -24,6 +24,7 @@ from urllib.parse import parse_qs
 
 from dovetail.client.errors import Forbidden
 from dovetail.errors import InputError
+from dovetail.files.shortage import describe_lack, lack_of
 from dovetail.records import dataclass
 from dovetail.service.daemon import Throttle
 from dovetail.service.people import Principal, at_socket
@@ -195,6 +196,11 @@ class Authentication:
             if refused.status != 200:
                 self._log_refusal(scope, refused.status, refused.text)
             await _send_refusal(refused, headers, scope, send)
+            return
+        except OSError as error:  # of the file of tokens
+            if not lack_of(error):
+                raise
+            await _send_refusal(Rejection(503, describe_lack(error)), headers, scope, send)
             return
         messages = [{"type": "http.request", "body": bytes(whole), "more_body": False}]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from starlette.exceptions import HTTPException
 from dovetail.client.errors import Forbidden, Full, NotFound
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.fields import Entry, validate_data
+from dovetail.files.sentences import make_printable
+from dovetail.files.shortage import describe_lack, lack_of
 from dovetail.files.signals import signal_of
 from dovetail.service import overview
 from dovetail.service.core import SETTLED, Action, Service
@@ -54,6 +57,7 @@ from dovetail.service.submission import check_words, return_memory
 from dovetail.service.tokens import Tokens
 from dovetail.version import __version__
 
+_log = logging.getLogger(__name__)
 WEB = Path(__file__).with_name("web")
 HEARTBEAT = 25.0
 """Seconds after which an event stream sends a sign of life."""
@@ -125,7 +129,21 @@ def _add_error_handlers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return Answer({"error": str(error.detail).lower()}, error.status_code, dict(error.headers or {}))
 
+    async def answer_lack(request: Request, error: Exception) -> Answer:
+        assert isinstance(error, OSError)
+        if not lack_of(error):
+            raise error
+        return Answer({"error": describe_lack(error)}, 503)
+
+    async def answer_unforeseen(request: Request, error: Exception) -> Answer:
+        # The log is where an operator finds the place; uvicorn's own log is off, as strangers fill it.
+        _log.error("an error at %s %s", request.method, request.url.path[:200], exc_info=error)
+        what = make_printable(f"{type(error).__name__}: {error}"[:500])
+        return Answer({"error": f"internal error: {what} (the service's log shows where)"}, 500)
+
     app.add_exception_handler(DovetailError, answer_own_error)
+    app.add_exception_handler(OSError, answer_lack)
+    app.add_exception_handler(Exception, answer_unforeseen)
     app.add_exception_handler(RequestValidationError, answer_invalid_request)
     app.add_exception_handler(HTTPException, answer_http_error)
 

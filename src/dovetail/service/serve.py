@@ -29,6 +29,7 @@ from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.files.folders import home_folder
 from dovetail.files.little_memory import refuse_little_memory
+from dovetail.files.shortage import lack_of
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs, SubmitsJobs
@@ -154,7 +155,7 @@ def serve_until_signalled(options: ServeOptions) -> None:
             options.folder.note_holder(lock)
     except OSError as error:
         where_not = os.fsdecode(error.filename or options.folder.path)
-        raise InputError(f"cannot be used: {error.strerror}", where=where_not) from error
+        raise InputError(f"cannot be used: {lack_of(error) or error.strerror}", where=where_not) from error
     if lock is None:
         raise Busy(options.folder)
     try:

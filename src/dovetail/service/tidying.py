@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from dovetail.client.errors import Full
 from dovetail.client.folder import ServiceFolder
 from dovetail.errors import HistoryError
 from dovetail.model import JobId, Seconds
@@ -204,7 +205,8 @@ class Tidying:
     async def count_again(self) -> None:
         """Count what is kept anew, unless that was done just now for what it costs; `AT_MOST` is waited."""
         if time.monotonic() >= self._counted_until and not self._one.locked():
-            with suppress(TimeoutError):  # it goes on, for those that look next
+            # It goes on, for those that look next; where the disk does not answer, the last count stands.
+            with suppress(TimeoutError, Full):
                 await asyncio.wait_for(asyncio.shield(self._count_alone()), AT_MOST)
 
     async def _count_alone(self) -> None:
