@@ -16,7 +16,7 @@ from dovetail.files.sentences import show_value
 from dovetail.history.rows import pack_uid
 from dovetail.model import App, Cluster, JobId, Launch, Seconds, Usage
 from dovetail.running.entry import COLUMNS, Entry, entry_of
-from dovetail.running.ledger import LedgerDamageError
+from dovetail.running.ledger import LedgerDamageError, storable_text
 from dovetail.service.rows import Row, row_of_entry
 
 MOST_FOUND = 200_000
@@ -74,7 +74,9 @@ class Archive:
         if self._db is None:
             # Read-only, and opened late: a new ledger file is made only once the writer has opened it.
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
-        return self._db.execute(sql, values).fetchall()
+        # Words of a request may hold bytes that are no UTF-8: they are on record as the ledger spells them.
+        stored = [storable_text(one) if isinstance(one, str) else one for one in values]
+        return self._db.execute(sql, stored).fetchall()
 
     def entries(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log
@@ -37,6 +37,8 @@ HOPELESS = frozenset(
     }
 )
 """Why jobs wait that will never start, though Slurm has taken them."""
+OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)(?:Max\w+Per(?:Job|Node)(?:Limit)?|Min\w+)")
+"""Limits of an association or a QOS that a job exceeds by itself: it never starts either."""
 
 
 TERMINAL = {
@@ -69,7 +71,7 @@ def status_of(
         phase = Phase.ENDING if word == "COMPLETING" else Phase.RUNNING
     waits = word == "PENDING"
     why = reason if waits and reason not in ORDINARY else ""
-    hopeless = waits and reason in HOPELESS
+    hopeless = waits and (reason in HOPELESS or OF_ONE_JOB.fullmatch(reason) is not None)
     return BatchStatus(id, phase, word, nodes, parse_moment(start), batch, why, end, hopeless)
 
 
@@ -267,7 +269,7 @@ def query_jobs() -> dict[str, BatchStatus]:
 
     One squeue for all of them. Raises `SlurmError`.
     """
-    ours = ("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT)
+    ours = ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", _FORMAT)
     found: dict[str, BatchStatus] = {}
     for id, state, nodes, start, reason, command in read_rows(ours, 6):
         match = _BATCH.search(command)
