@@ -146,7 +146,7 @@ def people(slurm: SlurmCluster) -> Iterator[tuple[Person, Person]]:
 
 def test_neither_disturbs_the_other(slurm: SlurmCluster, people: tuple[Person, Person]) -> None:
     """Jobs of the same number and name: each service shows, cancels and takes up those of its own user."""
-    jobs = [one.submit("--name", "same", "--", "sleep", "100") for one in people]
+    jobs = [one.submit("--name", "same", "--", "sleep", "3000") for one in people]
     assert jobs == ["1", "1"]
     until(lambda: slurm.call("squeue", "-h", "-t", "R", "-n", "same").count("\n") == 2, "both run")
     owners = slurm.call("squeue", "-h", "-n", "same", "-o", "%u %a").splitlines()
@@ -159,6 +159,7 @@ def test_neither_disturbs_the_other(slurm: SlurmCluster, people: tuple[Person, P
     until(lambda: second.info(jobs[1])["state"] == "RUNNING", "the other one runs on")
     assert slurm.call("squeue", "-h", "-n", "same", "-o", "%u %T").splitlines() == [f"{TWO} RUNNING"]
     assert "same" not in first.dovetail("queue").stdout
+    assert second.dovetail("cancel", jobs[1]).returncode == 0
 
 
 def test_a_full_cluster_is_waited_for_and_nobody_is_preempted(
@@ -166,7 +167,8 @@ def test_a_full_cluster_is_waited_for_and_nobody_is_preempted(
 ) -> None:
     """One user's jobs fill all nodes: the other's, of both sorts, wait though ``hi`` would start them."""
     first, second = people
-    script = first.write("full.sh", "#!/bin/sh\n#SBATCH -N2 --exclusive -t 2\nsleep 6\n")
+    until_gone = "until [ -e go ]; do sleep 0.2; done"
+    script = first.write("full.sh", f"#!/bin/sh\n#SBATCH -N2 --exclusive\n{until_gone}\n")
     theirs = first.submit(script)
     until(lambda: first.info(theirs)["state"] == "RUNNING", "it runs")
     ours = [second.submit("--", "true"), second.submit(second.write("job.sh", "#!/bin/sh\ntrue\n"))]
@@ -174,6 +176,7 @@ def test_a_full_cluster_is_waited_for_and_nobody_is_preempted(
     second.dovetail("wait", named)
     assert "its tier 10 preempts running jobs of low" in second.info(named)["detail"]
     assert second.states(ours) == {"PENDING": 2}
+    first.write("go", "")
     assert second.dovetail("wait", ",".join(ours)).returncode == 0
     found = first.info(theirs)
     assert (found["state"], found["attempts"]) == ("COMPLETED", 1)
@@ -182,7 +185,15 @@ def test_a_full_cluster_is_waited_for_and_nobody_is_preempted(
 
 
 @pytest.mark.parametrize(
-    ("partition", "word"), [("labs", "AllowAccounts"), ("daemons", "AllowGroups"), ("singles", "AllowQos")]
+    ("partition", "word"),
+    [
+        ("labs", "(AllowAccounts)"),
+        (
+            "daemons",
+            "it names partition daemons, and this guest may use low",
+        ),  # Slurm does not show it to others
+        ("singles", "(AllowQos)"),
+    ],
 )
 def test_what_is_open_to_one_is_closed_to_the_other(
     people: tuple[Person, Person], partition: str, word: str
@@ -197,10 +208,10 @@ def test_what_is_open_to_one_is_closed_to_the_other(
     second.dovetail("wait", job)
     found = second.info(job)
     assert found["state"] == "FAILED"
-    assert f"({word})" in found["detail"]
+    assert word in found["detail"]
 
 
-SPAN = 'echo + >> "$HOME/{0}"; sleep 1; echo - >> "$HOME/{0}"'
+SPAN = 'echo + >> "$HOME/{0}"; until [ -e "$HOME/go-{0}" ]; do sleep 0.2; done; echo - >> "$HOME/{0}"'
 
 
 @pytest.mark.parametrize(
@@ -213,10 +224,11 @@ def test_what_a_qos_lets_run_at_once_runs_and_the_others_wait(
     """The witness is what the jobs wrote: in the order of their beginnings and ends no more run than may."""
     first, _ = people
     span = SPAN.format(qos)
-    script = first.write("span.sh", f"#!/bin/sh\n#SBATCH --qos={qos} -c1 -t 1\n{span}\n")
+    script = first.write("span.sh", f"#!/bin/sh\n#SBATCH --qos={qos} -c1\n{span}\n")
     jobs = [first.submit(script) for _ in range(3)]
     jobs += [first.submit(f"--slurm=--qos={qos}", "-c", "1", "--", "sh", "-c", span) for _ in range(3)]
-    until(lambda: reason in first.dovetail("queue", "--json").stdout, "the limit is not in the queue", 60)
+    until(lambda: reason in first.dovetail("queue", "--json").stdout, "the limit is not in the queue", 200)
+    first.write(f"go-{qos}", "")
     assert first.dovetail("wait", ",".join(jobs)).returncode == 0
     running, largest = 0, 0
     lines = (first.home / qos).read_text().split()
@@ -243,7 +255,7 @@ def test_what_a_limit_never_lets_start_ends_in_a_sentence(
     job = first.submit(first.write("never.sh", f"#!/bin/sh\n#SBATCH {options}\ntrue\n"))
     command = first.submit(*(f"--slurm={one}" for one in options.split()), "--", "true")
     other = first.submit("--", "true")
-    assert first.dovetail("wait", "--timeout", "60s", f"{job},{command}").returncode == 1
+    assert first.dovetail("wait", "--timeout", "200s", f"{job},{command}").returncode == 1
     for one in (job, command):
         found = first.info(one)
         assert found["state"] == "FAILED", found

@@ -9,8 +9,10 @@ from math import ceil, log
 from statistics import pstdev
 
 from dovetail.batch.system import BatchStatus, JobFacts, Phase
+from dovetail.files.tables import Malformed
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, State, TimeUsed
 from dovetail.model.batch_options import of_script
+from dovetail.workloads.sacct_rows import parse_tres
 from dovetail_slurm.commands import (
     MEBIBYTE,
     NodeFacts,
@@ -39,6 +41,8 @@ HOPELESS = frozenset(
 """Why jobs wait that will never start, though Slurm has taken them."""
 OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)(?:Max\w+Per(?:Job|Node)(?:Limit)?|Min\w+)")
 """Limits of an association or a QOS that a job exceeds by itself: it never starts either."""
+OF_SEVERAL = re.compile(r"QOS(?:Max(?!Jobs)\w+Per(?:User|Account)(?:Limit)?|Grp(?!Jobs|Submit)\w+)")
+"""Limits of a QOS on what several jobs hold together: one that exceeds it alone never starts."""
 
 
 TERMINAL = {
@@ -276,6 +280,22 @@ def query_jobs() -> dict[str, BatchStatus]:
         batch = match[1] if match else ""
         found[id] = status_of(id, state, nodes, start, batch=batch, reason=reason)
     return found
+
+
+def exceeds_alone(id: str) -> bool:
+    """Whether a job requests more than its QOS lets all jobs of a user, an account or everybody hold.
+
+    Raises `SlurmError`.
+    """
+    about = parse_fields(run_command(["scontrol", "-o", "show", "job", id])[0])
+    columns = "format=MaxTRESPU,MaxTRESPA,GrpTRES"
+    rows = read_rows(["sacctmgr", "-nP", "show", "qos", about.get("QOS", ""), columns], 3)
+    try:
+        wanted = parse_tres(about.get("ReqTRES") or about.get("TRES", ""))
+        limits = [most for row in rows for text in row for most in parse_tres(text).items()]
+    except Malformed as error:
+        raise SlurmError(f"what job {id} requests, or its QOS allows, cannot be read: {error}") from None
+    return any(wanted.get(name, 0.0) > most for name, most in limits)
 
 
 def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus]:
