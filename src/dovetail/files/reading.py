@@ -179,7 +179,7 @@ def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
         raise InputError(f"found the file name {where}, expected {expected}") from None
 
 
-def _unpack_pieces(packed: BinaryIO | _Rewound, where: str) -> Iterator[bytes]:
+def _unpack_pieces(packed: _Rewound, where: str) -> Iterator[bytes]:
     """What gzip data hold. Raises `InputError` where they are damaged."""
     # Imported here: what starts often, such as sbatch of the shims, reads plain text.
     import gzip
