@@ -144,7 +144,7 @@ def test_any_delimiter_is_found_by_the_header(delimiter: str) -> None:
 
 
 def test_commas_are_read_where_those_within_a_column_are_in_quotes() -> None:
-    """As programs for tables write them; without quotes nobody knows where a column ends."""
+    """As programs for tables write them; without quotes a column has no end."""
     header, plain = COLUMNS.replace("|", ","), GOOD.replace("|", ",")
     with pytest.raises(InputError, match=r"line 2: line: .* expected commas in AllocTRES within quotes"):
         read_runs([header, plain], "t.txt")

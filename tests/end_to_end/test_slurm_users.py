@@ -26,7 +26,7 @@ from dovetail.testing.builders import full
 ONE, TWO = "daemon", "games"
 MINOR = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON = shutil.which(MINOR, path="/usr/bin:/usr/local/bin")
-"""One that other users can run: the one of the tests may lie in the home of whoever runs them."""
+"""One that other users can run: the one of the tests may lie in the home of the account that runs them."""
 QUEUE = "slurm-queue?poll=0.3"
 ACCOUNTS = (
     "add cluster onehost",

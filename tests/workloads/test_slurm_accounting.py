@@ -249,7 +249,7 @@ def test_malformed_json_is_one_sentence(tmp_path, text, message):
 
 
 def test_signs_of_unknown_counts_and_limits(tmp_path):
-    """Energy that nobody measures is -2, or 2 to the 64th less 2; a limit that is not set one of 32 bits."""
+    """Energy without a meter is -2, or 2 to the 64th less 2; a limit that is not set one of 32 bits."""
     energy = [{"type": "energy", "name": "", "count": count} for count in (-2, 2**64 - 2)]
     job = record(tres={"allocated": [*energy, {"type": "cpu", "count": 4}, {"type": "node", "count": 1}]})
     job["time"]["limit"] = 2**32 - 1
