@@ -143,9 +143,28 @@ def test_any_delimiter_is_found_by_the_header(delimiter: str) -> None:
     assert (found.runs[0].seconds, found.rejected) == (300.0, [])
 
 
-def test_commas_between_columns_are_refused_where_a_column_has_them_inside() -> None:
-    with pytest.raises(InputError, match="line 1: found commas between the columns, which AllocTRES has"):
-        read_runs([COLUMNS.replace("|", ",")], "t.txt")
+def test_commas_are_read_where_those_within_a_column_are_in_quotes() -> None:
+    """As programs for tables write them; without quotes a column has no end."""
+    header, plain = COLUMNS.replace("|", ","), GOOD.replace("|", ",")
+    with pytest.raises(InputError, match=r"line 2: line: .* expected commas in AllocTRES within quotes"):
+        read_runs([header, plain], "t.txt")
+    cells = [f'"{cell}"' for cell in GOOD.split("|")]
+    for head in (header, ",".join(f'"{name}"' for name in COLUMNS.split("|"))):
+        (run,) = read_runs([head, ",".join(cells)], "t.txt").runs
+        assert (run.app, run.seconds) == ("good", 300.0)
+    (run,) = read_runs([f",{header}", ",".join(["0", *cells])], "t.txt").runs
+    assert run.app == "good"
+
+
+@pytest.mark.parametrize("column", ["SubmitLine", "Comment", "WorkDir"])
+def test_a_bar_in_a_column_of_free_text_stays_there(column: str) -> None:
+    text = "sbatch --wrap 'a | b | c'"
+    lines = [f"{COLUMNS}|{column}", f"{GOOD}|{text}", f"{GOOD.replace('good', 'x|y')}|plain"]
+    lines += [f"{column}|{COLUMNS}", f"{text}|{GOOD}"]
+    for part in (lines[:2], lines[3:]):
+        (run,) = read_runs(part, "t.txt").runs
+        assert (run.app, run.seconds) == ("good", 300.0)
+    assert [run.app for run in read_runs([lines[0], lines[2]], "t.txt").runs] == ["x|y"]
 
 
 def test_the_delimiter_of_our_own_question_is_in_no_name() -> None:

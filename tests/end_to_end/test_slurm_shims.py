@@ -81,20 +81,22 @@ HEAVY = {
     "subprocess",
     "argparse",
     "sqlite3",
+    "inspect",
+    "ast",
 }
 
 
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        ("squeue", 100),
-        ("sacct -S now", 100),
-        ("scancel 99999999", 100),
-        ("scontrol show config", 110),
-        ("sinfo", 110),
-        ("sacctmgr list user", 100),
-        ("sshare", 100),
-        ("sbatch -H -J brief --wrap true", 160),
+        ("squeue", 80),
+        ("sacct -S now", 80),
+        ("scancel 99999999", 80),
+        ("scontrol show config", 80),
+        ("sinfo", 85),
+        ("sacctmgr list user", 80),
+        ("sshare", 80),
+        ("sbatch -H -J brief --wrap true", 120),
     ],
 )
 def test_a_call_imports_little(slurm: Shims, words: str, most: int) -> None:
@@ -433,11 +435,31 @@ def test_scontrol_changes_what_waits(slurm: Shims, held: str) -> None:
     assert (done.returncode, done.stderr.split("\n")[1]) == (1, "Request aborted")
     done = slurm.run("scontrol", "show", "job", "99999999")
     assert (done.returncode, done.stderr) == (1, "slurm_load_jobs error: Invalid job id specified\n")
-    done = slurm.run("scontrol", "hold", "99999999")
-    assert (done.returncode, done.stderr) == (1, "Invalid job id specified for job 99999999\n")
+    for word, second in (("hold", True), ("release", True), ("requeue", False)):
+        done = slurm.run("scontrol", word, "99999999", "abc")
+        lines = [f"Invalid job id specified for job {job}" for job in ("99999999", "abc")]
+        lines += ["slurm_suspend error: Invalid job id specified"] * second
+        assert (done.returncode, done.stderr.splitlines()) == (1, lines)
     assert slurm.run("scontrol", "suspend", held).returncode == 1
     slurm.out("scontrol", "release", held)
     slurm.ended(held)
+
+
+def test_what_waits_is_listed_in_the_order_in_which_it_goes(slurm: Shims) -> None:
+    """By priority, then by place, what a user made nice behind; what is held comes last, as in Slurm."""
+    busy = slurm.submit("-c2", "-J", "busy", "--wrap", "sleep 600")
+    slurm.until_state(busy, "RUNNING")
+    words = {"plain": [], "nice": ["--nice=5"], "held": ["-H"], "top": [], "high": []}
+    jobs = {name: slurm.submit("-c2", "-J", "order", *rest, "--wrap", "true") for name, rest in words.items()}
+    slurm.out("scontrol", "top", jobs["top"])
+    slurm.out("scontrol", "update", f"JobId={jobs['high']}", "Priority=7")
+    shown = slurm.out("squeue", "-h", "-n", "order", "-o", "%i %Q").splitlines()
+    assert shown[0] == f"{jobs['high']} 7"
+    assert [line.split()[0] for line in shown] == [
+        jobs[name] for name in ("high", "top", "plain", "nice", "held")
+    ]
+    slurm.out("scancel", "-n", "order")
+    slurm.out("scancel", busy)
 
 
 def test_scancel_by_filters(slurm: Shims) -> None:

@@ -96,6 +96,16 @@ def test_a_program_whose_name_is_no_utf8_runs(service: Serving, tmp_path: Path) 
     assert service.dovetail("queue", "--name", os.fsdecode(b"caf\xe9")).returncode == 0
 
 
+def test_a_name_that_is_no_utf8_names_its_job(service: Serving, tmp_path: Path) -> None:
+    name, other = os.fsdecode(b"caf\xe9"), os.fsdecode(b"caf\xe8")
+    job = submit(service, tmp_path, "--name", name, "--", "true")
+    after = submit(service, tmp_path, "-d", f"afterok:{name}", "--", "true")
+    assert service.dovetail("wait", f"{job},{after}").returncode == 0
+    assert submit(service, tmp_path, "-d", f"afterok:{other}", "--", "true", status=2) == (
+        f"dovetail: depends: found {'afterok:' + other!r}, a job that is not there"
+    )
+
+
 def test_a_partition_where_there_is_none_is_passed_over_by_name(service: Serving, tmp_path: Path) -> None:
     path = script(tmp_path, "#SBATCH -t 5", "#SBATCH -p short,long", "true")
     done = service.dovetail("submit", "--wait", path.name, cwd=tmp_path)

@@ -107,3 +107,49 @@ def test_a_submitters_variables_do_not_say_which_cluster_it_is() -> None:
         "SBATCH_ACCOUNT": "a",
         "PATH": "/bin",
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless"),
+    [
+        ("QOSMaxCpuPerJobLimit", True),
+        ("QOSMaxGRESPerJob", True),
+        ("AssocMaxWallDurationPerJobLimit", True),
+        ("AssocMaxCpuMinutesPerJobLimit", True),
+        ("QOSMaxNodePerNode", True),
+        ("QOSMinGRES", True),
+        ("QOSMinCpuNotSatisfied", True),
+        ("QOSMaxJobsPerUserLimit", False),
+        ("QOSMaxCpuPerUserLimit", False),
+        ("AssocGrpCpuLimit", False),
+        ("AssocMaxJobsLimit", False),
+        ("QOSUsageThreshold", False),
+        ("QOSResourceLimit", False),
+    ],
+)
+def test_a_limit_of_one_job_never_lets_it_start(reason: str, hopeless: bool) -> None:
+    assert slurm_batch.status_of("1", "PENDING", "", "N/A", reason=reason).is_hopeless == hopeless
+
+
+@pytest.mark.parametrize(
+    ("requested", "limits", "exceeds"),
+    [
+        ("TRES=cpu=3,mem=192M,node=1", "cpu=2||\n", True),
+        ("TRES=cpu=2,mem=192M,node=1", "cpu=2||\n", False),
+        ("ReqTRES=cpu=1,mem=1G,gres/gpu=8 AllocTRES=(null)", "cpu=4|gres/gpu=4|\n", True),
+        ("TRES=cpu=1,mem=300G", "||mem=200G\n", True),
+        ("TRES=cpu=1", "\n", False),
+    ],
+)
+def test_a_limit_of_several_jobs_that_one_exceeds_alone(
+    monkeypatch: pytest.MonkeyPatch, requested: str, limits: str, exceeds: bool
+) -> None:
+    def call(argv: Sequence[str], **_: object) -> tuple[str, str]:
+        if argv[0] == "sacctmgr":
+            assert argv[4] == "gold"
+            return limits, ""
+        return f"JobId=7 QOS=gold JobState=PENDING {requested}\n", ""
+
+    monkeypatch.setattr(slurm_commands, "run_command", call)
+    monkeypatch.setattr(slurm_batch, "run_command", call)
+    assert slurm_batch.exceeds_alone("7") == exceeds

@@ -110,6 +110,62 @@ def test_a_malformed_line_is_one_sentence_or_counted(tmp_path, line, message):
     assert (len(lenient.jobs), lenient.skipped) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("state", "kept", "reason"),
+    [
+        ("CANCELLED+", 1, ""),
+        ("OUT_OF_ME+", 1, ""),
+        ("LAUNCH_FAILED", 1, ""),
+        ("RE+", None, ""),
+        *((state, 0, state) for state in ("SIGNALING", "STAGE_OUT", "SPECIAL_EXIT", "POWER_UP_NODE")),
+    ],
+)
+def test_states_of_all_versions_and_widths(tmp_path, state, kept, reason):
+    path = table(tmp_path, SAMPLE[-1].replace("FAILED", state))
+    if kept is None:  # RESIZING, REQUEUED, REVOKED
+        with pytest.raises(InputError, match="State: found 'RE"):
+            read_sacct(path)
+        return
+    workload = read_sacct(path)
+    assert len(workload.jobs) == kept
+    assert [one.reason for one in workload.rejected] == (
+        [f"unknown length (state {reason})"] if reason else []
+    )
+
+
+def test_tables_that_were_put_together(tmp_path):
+    path = table(tmp_path, SAMPLE[0], HEADER.strip(), SAMPLE[2])
+    assert {job.id for job in read_sacct(path).jobs} == {"12", "13_4"}
+
+
+def test_a_job_whose_submission_is_unknown_is_rejected_alone(tmp_path):
+    odd = SAMPLE[-1].replace("2026-01-05T10:02:00|2026-01-05T10:02:00", "Unknown|Unknown")
+    workload = read_sacct(table(tmp_path, odd, SAMPLE[0]))
+    assert [one.reason for one in workload.rejected] == ["unknown submission"]
+    assert [(job.id, job.submit_time) for job in workload.jobs] == [("12", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu", 1),
+        ("7696487:2", 2),
+        ("gres:gpu:tesla:2", 2),
+        ("craynetwork:1,gpu:p100:4", 4),
+        ("1234567:3", 0),
+    ],
+)
+def test_resources_as_older_versions_spell_them(tmp_path, gres, gpus):
+    columns = "JobID|Submit|Start|End|State|NNodes|NCPUS|AllocGRES|ReqGRES\n"
+    line = f"1|2018-01-05T10:00:00|2018-01-05T10:00:00|2018-01-05T10:01:40|COMPLETED|1|4|{gres}|"
+    workload = read_sacct(table(tmp_path, line, header=columns), Cluster.uniform(1, 4, 4))
+    assert dict(workload.jobs[0].choices[0].request.devices).get("gpu", 0) == gpus
+    assert workload.truth.fixed == {"1": 100.0}  # End less Start
+    line = line.removesuffix(f"{gres}|") + f"|PER_NODE:{gres}"
+    workload = read_sacct(table(tmp_path, line, header=columns), Cluster.uniform(1, 4, 4))
+    assert dict(workload.jobs[0].choices[0].request.devices).get("gpu", 0) == gpus
+
+
 def test_a_table_without_elapsed(tmp_path):
     with pytest.raises(InputError, match="expected a column Elapsed or ElapsedRaw"):
         read_sacct(table(tmp_path, "1|5|COMPLETED", header="JobID|Submit|State\n"))
@@ -190,6 +246,15 @@ def test_malformed_json_is_one_sentence(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_sacct_json(path)
+
+
+def test_signs_of_unknown_counts_and_limits(tmp_path):
+    """Energy without a meter is -2, or 2 to the 64th less 2; a limit that is not set one of 32 bits."""
+    energy = [{"type": "energy", "name": "", "count": count} for count in (-2, 2**64 - 2)]
+    job = record(tres={"allocated": [*energy, {"type": "cpu", "count": 4}, {"type": "node", "count": 1}]})
+    job["time"]["limit"] = 2**32 - 1
+    (found,) = read_sacct(document(tmp_path, job)).jobs
+    assert (found.walltime, found.choices[0].request) == (None, Request(1, 4))
 
 
 def test_malformed_records_are_counted_when_lenient(tmp_path):

@@ -7,14 +7,11 @@ much. Text has no null bytes: the first one ends the reading.
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
 import stat
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 from dovetail.errors import InputError
@@ -103,7 +100,7 @@ def peek_pipe(path: str | os.PathLike[str], most: int) -> bytes:
     key = _pipe_at(path)
     assert key is not None
     if key not in _pipes:
-        file = Path(path).open("rb")  # noqa: SIM115 - a second opening of a named pipe would wait for ever
+        file = open(path, "rb")  # noqa: SIM115 - a second opening of a named pipe would wait for ever
         _pipes[key] = (file.read(most), file)
     return _pipes[key][0]
 
@@ -127,7 +124,7 @@ def _pipe_at(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 def _open_source(path: str | os.PathLike[str]) -> BinaryIO | _Rewound:
     """A file to read from its beginning; of a pipe that was looked into, too."""
     key = _pipe_at(path)
-    return _Rewound(*_pipes[key]) if key in _pipes else Path(path).open("rb")
+    return _Rewound(*_pipes[key]) if key in _pipes else open(path, "rb")
 
 
 def _text_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[bytes]:
@@ -158,8 +155,8 @@ def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
             if not packed and head and os.fspath(path).lower().endswith(".gz"):
                 found = show_value(head + file.read(6))
                 raise InputError(f"found {found} at the start, expected gzip data", where=where)
-            source = gzip.GzipFile(fileobj=_Rewound(head, file)) if packed else _Rewound(head, file)
-            while piece := source.read(PIECE):
+            source = _Rewound(head, file)
+            for piece in _unpack_pieces(source, where) if packed else iter(lambda: source.read(PIECE), b""):
                 read += len(piece)
                 if read > most:
                     unpacked = ", unpacked" if packed else ""
@@ -173,10 +170,6 @@ def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
         raise InputError(f"found no such file, expected {expected}", where=where) from None
     except IsADirectoryError:
         raise InputError(f"found a folder, expected {expected}", where=where) from None
-    except EOFError:
-        raise InputError("the gzip data end too early; expected a whole gzip file", where=where) from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"damaged gzip data ({error}); expected a whole gzip file", where=where) from None
     except OSError as error:
         raise InputError(
             f"cannot be read ({error_reason(error)}), expected {expected}", where=where
@@ -184,6 +177,22 @@ def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
     except ValueError:
         # A null character in the path.
         raise InputError(f"found the file name {where}, expected {expected}") from None
+
+
+def _unpack_pieces(packed: _Rewound, where: str) -> Iterator[bytes]:
+    """What gzip data hold. Raises `InputError` where they are damaged."""
+    # Imported here: what starts often, such as sbatch of the shims, reads plain text.
+    import gzip
+    import zlib
+
+    source = gzip.GzipFile(fileobj=packed)
+    try:
+        while piece := source.read(PIECE):
+            yield piece
+    except EOFError:
+        raise InputError("the gzip data end too early; expected a whole gzip file", where=where) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"damaged gzip data ({error}); expected a whole gzip file", where=where) from None
 
 
 class _Rewound(io.RawIOBase):

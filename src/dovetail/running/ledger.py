@@ -74,7 +74,7 @@ from dovetail.model.job import TURN
 from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger_schema import TABLES, VERSION
 
-__all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
+__all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number", "storable_text"]
 
 _log = logging.getLogger(__name__)
 _CLEAR = (
@@ -449,12 +449,12 @@ class Ledger:
         self._seq[job.id] = self._last_seq
         return (
             self._last_seq,
-            _storable_text(job.id),
+            storable_text(job.id),
             self._app_number(job.app),
             None if job.launch is None else self._launch_number(job.launch),
             doc,
-            None if job.name is None else _storable_text(job.name),
-            None if job.user is None else _storable_text(job.user),
+            None if job.name is None else storable_text(job.name),
+            None if job.user is None else storable_text(job.user),
             held or None,
             when,
             batch,
@@ -469,7 +469,7 @@ class Ledger:
         # The name belongs to the key: apps of one form under two names are two.
         doc, name = encode_json(encode_app(app)), app.name.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name + b"\0" + doc, digest_size=16).digest()
-        columns: dict[str, object] = {"hash": digest, "name": _storable_text(app.name), "doc": doc}
+        columns: dict[str, object] = {"hash": digest, "name": storable_text(app.name), "doc": doc}
         return self._number_of("app", app, columns)
 
     def _launch_number(self, launch: Launch) -> int:
@@ -548,7 +548,7 @@ class Ledger:
         elif isinstance(event, Updated):
             job = engine.records[event.job].job if event.job in engine.running else event.into
             launch = None if job.launch is None else self._launch_number(job.launch)
-            name = None if job.name is None else _storable_text(job.name)
+            name = None if job.name is None else storable_text(job.name)
             doc = encode_json(encode_job(job)) if "depends" in event.fields else self._doc_of(job)
             add.append(
                 (_UPDATE, (self._app_number(job.app), launch, doc, name, self._sequence_number(job.id)))
@@ -672,7 +672,7 @@ class Ledger:
     def _sequence_number(self, job: JobId) -> int | None:
         seq = self._seq.get(job)
         if seq is None:
-            row = self._db.execute("SELECT seq FROM job WHERE id = ?", (_storable_text(job),)).fetchone()
+            row = self._db.execute("SELECT seq FROM job WHERE id = ?", (storable_text(job),)).fetchone()
             if row is not None:
                 seq = self._seq[job] = row[0]
         return seq
@@ -731,11 +731,11 @@ class Ledger:
     def spool(self, runs: Iterable[Run]) -> None:
         """Keep runs, with the next instant, until they are known to be in the history."""
         sql = "INSERT OR IGNORE INTO unrecorded VALUES (?, ?)"
-        self._owed += [(sql, (_storable_text(run.uid), encode_json(encode_value(run)))) for run in runs]
+        self._owed += [(sql, (storable_text(run.uid), encode_json(encode_value(run)))) for run in runs]
 
     def recorded(self, uids: Iterable[str]) -> None:
         """These are in the history: forget them with the next instant."""
-        self._owed += [("DELETE FROM unrecorded WHERE uid = ?", (_storable_text(uid),)) for uid in uids]
+        self._owed += [("DELETE FROM unrecorded WHERE uid = ?", (storable_text(uid),)) for uid in uids]
 
     def unrecorded_runs(self) -> list[Run]:
         """Runs that are not known to be in the history."""
@@ -762,12 +762,12 @@ class Ledger:
     def attempts(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
         """How often each of these has been started; without those that are not known."""
         sql = "SELECT id, attempt FROM job WHERE id IN (SELECT value FROM json_each(?))"
-        names = {_storable_text(job): job for job in jobs}
+        names = {storable_text(job): job for job in jobs}
         return {names[id]: attempt for id, attempt in self._fetch_rows(sql, (json.dumps(list(names)),))}
 
     def note_attempts(self, attempts: Mapping[JobId, int]) -> None:
         """These have been started so often, by another record than this one; their states stay."""
-        rows = [(attempt, _storable_text(job)) for job, attempt in attempts.items()]
+        rows = [(attempt, storable_text(job)) for job, attempt in attempts.items()]
         self._db.executemany("UPDATE job SET attempt = ? WHERE id = ?", rows)
 
     def entries(self) -> Iterator[Entry]:
@@ -776,7 +776,7 @@ class Ledger:
 
     def find_entry(self, job: JobId) -> Entry | None:
         """One job by its id."""
-        return next(self._query_entries("id = ?", (_storable_text(job),)), None)
+        return next(self._query_entries("id = ?", (storable_text(job),)), None)
 
     def cluster(self, begun_with: Cluster) -> Cluster:
         """The cluster with which the run began, and the nodes that have joined since."""
@@ -788,14 +788,14 @@ class Ledger:
 
     def state(self, job: JobId) -> State | None:
         """Its final state; ``None`` where it has not ended, or is not known."""
-        rows = self._fetch_rows("SELECT state FROM job WHERE id = ?", (_storable_text(job),))
+        rows = self._fetch_rows("SELECT state FROM job WHERE id = ?", (storable_text(job),))
         state = State(rows[0][0]) if rows else None
         return None if state in (State.PENDING, State.RUNNING) else state
 
     def has_next(self, job: JobId) -> bool:
         """Whether a later job is the next run of this one. Linear in the jobs after it."""
         sql = "SELECT 1 FROM job WHERE seq > (SELECT seq FROM job WHERE id = ?) AND instr(doc, ?) LIMIT 1"
-        return bool(self._fetch_rows(sql, (_storable_text(job), encode_json({"follows": job})[1:-1])))
+        return bool(self._fetch_rows(sql, (storable_text(job), encode_json({"follows": job})[1:-1])))
 
     def last_number(self) -> int:
         """The highest number that a service has given, 0 before the first; arrays may have several."""
@@ -815,7 +815,7 @@ class Ledger:
         """Whether another job of this array began before this one did."""
         mine = "SELECT coalesce(started, 1e300) FROM job WHERE id = ?"
         began = f"number = ? AND id != ? AND started < ({mine})"
-        text = _storable_text(job)
+        text = storable_text(job)
         return bool(
             self._fetch_rows(f"SELECT 1 FROM job WHERE {began} ORDER BY seq LIMIT 1", (number, text, text))
         )
@@ -918,6 +918,6 @@ def _error_reason(error: sqlite3.Error, path: Path) -> str:
     return text
 
 
-def _storable_text(name: str) -> str:
+def storable_text(name: str) -> str:
     """A name as SQLite takes it: bytes that were no UTF-8 are spelt out."""
     return name.encode("utf-8", "backslashreplace").decode()

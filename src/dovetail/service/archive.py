@@ -19,7 +19,7 @@ from dovetail.files.shortage import why_unwritable
 from dovetail.history.rows import pack_uid
 from dovetail.model import App, Cluster, JobId, Launch, Seconds, Usage
 from dovetail.running.entry import COLUMNS, Entry, entry_of
-from dovetail.running.ledger import LedgerDamageError
+from dovetail.running.ledger import LedgerDamageError, storable_text
 from dovetail.service.rows import Row, row_of_entry
 
 MOST_FOUND = 200_000
@@ -78,8 +78,10 @@ class Archive:
         if self._db is None:
             # Read-only, and opened late: a new ledger file is made only once the writer has opened it.
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
+        # Words of a request may hold bytes that are no UTF-8: they are on record as the ledger spells them.
+        stored = [storable_text(one) if isinstance(one, str) else one for one in values]
         try:
-            return self._db.execute(sql, values).fetchall()
+            return self._db.execute(sql, stored).fetchall()
         except sqlite3.OperationalError as error:
             if "I/O" not in str(error):
                 raise

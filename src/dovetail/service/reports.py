@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.model import Job, JobId, Seconds, Usage
+from dovetail.model.job import TURN
 from dovetail.model.marks import job_marks, place_of
 from dovetail.process.outputs import endless_paths
 from dovetail.process.spawn_log import uid_of
@@ -122,6 +123,7 @@ def _further_fields(service: Service, job: Job, entry: Entry) -> Row:
         "variables": {} if launch is None else _plain_variables(launch.variables),
         "restartable": job.app.restartable,
         "held": entry.held,
+        "turn": float(job.options.get(TURN, entry.seq)),
     }
 
 

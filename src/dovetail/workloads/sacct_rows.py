@@ -2,13 +2,15 @@
 
 One layer under the reader of traces and that of measured runs. The delimiter is found by the header: a bar,
 `DELIMITER`, which no name contains and which Dovetail uses when it calls sacct itself, or what else
-``--delimiter`` had. One in a job's name is put back where it belongs. Counts such as ``1K`` are of 1024.
-Columns of sacct before 21.08, ``AllocGRES`` (of the whole job) and ``ReqGRES`` (of each node), become entries
-of the TRES columns.
+``--delimiter`` had; commas may stand in quoted cells, as other programs write tables. A delimiter in a job's
+name, comment or command is put back where it belongs. Counts such as ``1K`` are of 1024. Columns of sacct
+before 21.08, ``AllocGRES`` (of the whole job) and ``ReqGRES`` (of each node), become entries of the TRES
+columns. Further headers, of tables that were put together, are passed over.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -20,14 +22,22 @@ from dovetail.records import dataclass
 DELIMITER = "\x1f"
 """The unit separator: sacct takes any characters, and no name has this one."""
 NAME_COLUMN = "JobName"
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
+FREE_COLUMNS = ("SubmitLine", "Comment", "AdminComment", "SystemComment", "Extra", "WorkDir", "Reason")
+"""Columns that may hold any text, a delimiter too, beside the names of jobs."""
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
+AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTPE]?)", re.ASCII)
 STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
 UNKNOWN = ("", "None", "Unknown", "N/A", "INVALID")
 _BETWEEN = re.compile(r"\s*[A-Za-z]\w*([^\w]+)[A-Za-z]", re.ASCII)
 _GRES = re.compile(
-    r"(?:gres[:/])?([A-Za-z_][\w.-]*)(?::([A-Za-z_][\w.-]*))?(?:[:=](\d+)([KMGTP]?))?", re.ASCII
+    r"(?:PER_(?:JOB|NODE|SOCKET|TASK):)?(?:gres[:/])?"
+    r"([A-Za-z_][\w.-]*|[0-9]{4,})(?::([A-Za-z_][\w.-]*))?(?:[:=](\d+)([KMGTPE]?))?",
+    re.ASCII,
 )
+_GRES_NUMBERS = {"7696487": "gpu", "7170": "mps"}
+"""Numbers under which Slurm keeps kinds of resources, which sacct prints where its own plugins lack them."""
+_QUOTED = re.compile(r'[\w",]*(?:,"|",)|,\w', re.ASCII)
+"""Begins a header between commas, with cells in quotes or a first one without a name."""
 _INDICES = re.compile(r"\((?:IDX|S|CNT|null)[^)]*\)")
 
 
@@ -42,6 +52,8 @@ class Row:
 def header_of(line: str) -> tuple[list[str], str]:
     """The names of the columns, and what stands between them; the last is empty in ``--parsable``."""
     text = line.removeprefix("\ufeff").rstrip("\r\n")
+    if _QUOTED.match(text):
+        return [name.strip() for name in next(csv.reader([text]))], ","
     match = _BETWEEN.match(text)
     # blanks alone are those of the table for people, whose columns cannot be separated
     delimiter = "|" if match is None else match[1].strip(" ") or "|"
@@ -57,7 +69,8 @@ def rows_of(
     one twice. Linear.
     """
     header: list[str] = []
-    delimiter = "|"
+    free: list[str] = []
+    delimiter, first = "|", ""
     for number, line in enumerate(lines, start=1):
         text = line.rstrip("\r\n")
         if not text.strip():
@@ -65,11 +78,12 @@ def rows_of(
         if not header:
             header, delimiter = header_of(text)
             _check_header(header, delimiter, where, number, required)
+            first, free = text, [one for one in (name_column, *FREE_COLUMNS) if one in header]
+            continue
+        if text == first:
             continue
         try:
-            yield Row(
-                number, dict(zip(header, _split_cells(text, header, delimiter, name_column), strict=True))
-            )
+            yield Row(number, dict(zip(header, _split_cells(text, header, delimiter, free), strict=True)))
         except Malformed as error:
             yield number, error
 
@@ -84,13 +98,6 @@ def _check_header(
             f"{', '.join(missing)}",
             where=f"{where}: line {number}",
         )
-    crowded = [name for name in header if name.endswith(("TRES", "GRES"))]
-    if delimiter == "," and crowded:
-        raise InputError(
-            f"found commas between the columns, which {crowded[0]} has inside, expected other characters: "
-            "sacct --parsable2 (bars) or --delimiter",
-            where=f"{where}: line {number}",
-        )
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
         raise InputError(
@@ -98,16 +105,50 @@ def _check_header(
         )
 
 
-def _split_cells(text: str, header: Sequence[str], delimiter: str, name_column: str) -> list[str]:
-    """The cells of a line. What is too much of them belongs to the job's name. Raises `Malformed`."""
-    cells = [cell.strip() for cell in text.split(delimiter)]
-    extra = len(cells) - len(header)
-    if extra > 0 and name_column in header:
-        at = list(header).index(name_column)
-        cells[at : at + extra + 1] = [delimiter.join(text.split(delimiter)[at : at + extra + 1]).strip()]
-    if len(cells) != len(header):
-        raise WrongCount(len(cells), text, str(len(header)))
-    return cells
+def _split_cells(text: str, header: Sequence[str], delimiter: str, free: Sequence[str]) -> list[str]:
+    """The cells of a line. What is too much of them belongs to the first column of ``free`` text that leaves
+    the others as they are printed. Raises `Malformed`.
+    """
+    is_quoted = delimiter == "," and '"' in text
+    parts = next(csv.reader([text])) if is_quoted else text.split(delimiter)
+    extra = len(parts) - len(header)
+    if extra > 0:
+        for name in free:
+            at = header.index(name)
+            joined = delimiter.join(parts[at : at + extra + 1])
+            cells = [cell.strip() for cell in (*parts[:at], joined, *parts[at + extra + 1 :])]
+            if _looks_right(header, cells):
+                return cells
+    if extra:
+        crowded = next((name for name in header if name.endswith(("TRES", "GRES"))), None)
+        if delimiter == "," and crowded is not None:
+            raise Malformed(
+                "line", text, f"commas in {crowded} within quotes: sacct --parsable2 has bars, or --delimiter"
+            )
+        raise WrongCount(len(parts), text, str(len(header)))
+    return [cell.strip() for cell in parts]
+
+
+def _looks_right(header: Sequence[str], cells: Sequence[str]) -> bool:
+    """Whether no cell of a column that holds figures or states holds other text."""
+    found = zip(header, cells, strict=True)
+    return all(_FORMS[name].fullmatch(cell) for name, cell in found if name in _FORMS)
+
+
+_MOMENT, _COUNT = re.compile(r"[\d:T -]*|Unknown|None|N/A", re.ASCII), re.compile(r"[\d.]*[KMGTP]?", re.ASCII)
+_LENGTH, _LIST = (
+    re.compile(r"[\d:.-]*|INVALID|UNLIMITED|Partition_Limit", re.ASCII),
+    re.compile(r"(?:[\w/:.-]+=[^,=]+,?)*"),
+)
+_FORMS = {
+    **dict.fromkeys(("Submit", "Start", "End", "Eligible"), _MOMENT),
+    **dict.fromkeys(("NNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "AllocNodes", "ReqNodes", "MaxRSS"), _COUNT),
+    **dict.fromkeys(("Elapsed", "ElapsedRaw", "Timelimit", "TimelimitRaw"), _LENGTH),
+    **dict.fromkeys(("AllocTRES", "ReqTRES"), _LIST),
+    "JobID": re.compile(r"\d+(?:[_+.][\w.+,%\[\]-]*)?", re.ASCII),
+    "State": re.compile(r"[A-Z_]+\+?(?: by \d+)?", re.ASCII),
+    "ExitCode": re.compile(r"\d*:?\d*", re.ASCII),
+}
 
 
 def count_of(text: str, field: str, expected: str = "a count") -> float:
@@ -150,7 +191,8 @@ def parse_gres(text: str, field: str = "AllocGRES") -> dict[str, float]:
         match = _GRES.fullmatch(entry.strip())
         if match is None:
             raise Malformed(field, entry, "NAME[:TYPE][:COUNT] such as gpu:2")
-        name = f"gres/{match[1]}:{match[2]}" if match[2] else f"gres/{match[1]}"
+        kind = _GRES_NUMBERS.get(match[1], match[1])
+        name = f"gres/{kind}:{match[2]}" if match[2] else f"gres/{kind}"
         amounts[name] = amounts.get(name, 0.0) + float(int(match[3] or 1) * UNITS[match[4] or ""])
     return amounts
 

@@ -8,7 +8,7 @@ job                from
 id                 JobID; steps (``123.batch``) are skipped, array tasks (``123_4``) and the parts of a
                    heterogeneous job (``123+0``) are jobs of their own
 submit time        Submit, counted from the first submission of the file
-true time          ElapsedRaw, else Elapsed (``D-HH:MM:SS``)
+true time          ElapsedRaw, else Elapsed (``D-HH:MM:SS``), else End less Start
 walltime           TimelimitRaw (minutes), else Timelimit; none where unlimited
 request            AllocTRES, else ReqTRES, else AllocNodes or NNodes or ReqNodes, and AllocCPUS or NCPUS or
                    ReqCPUS: what the job held, shared evenly over its nodes, rounded up
@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -59,7 +60,11 @@ from dovetail.workloads.sacct_rows import (
 )
 
 REQUIRED = ("JobID", "Submit", "State")
-UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "RESIZING")
+UNFINISHED = (
+    *("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING"),
+    *("RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "RESV_DEL_HOLD", "POWER_UP_NODE", "UPDATE_DB"),
+    "EXPEDITING",
+)
 FINISHED = (
     "COMPLETED",
     "COMPLETING",
@@ -73,10 +78,16 @@ FINISHED = (
     "DEADLINE",
     "REVOKED",
     "STOPPED",
+    "LAUNCH_FAILED",
+    "RECONFIG_FAIL",
 )
 UNLIMITED = ("UNLIMITED", "Partition_Limit", "PARTITION_LIMIT")
 PRINTED = re.compile(r"[0-9:.-]+")
 MEBIBYTE = 2**20
+NO_MINUTES = 2**32 - 2
+"""From here on a limit is one of Slurm's signs of a number that is not set, or of no limit."""
+NO_COUNTS = (-2, 2**64 - 1, 2**64 - 2)
+"""Slurm's signs of a count that it does not know, such as of energy."""
 LONGEST_HEADER = 10_000
 
 
@@ -149,8 +160,11 @@ def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
     if any("\udc80" <= character <= "\udcff" for text in row.values() for character in text):
         raise Malformed("line", "|".join(row.values()), "UTF-8 text")
     request = _read_request(row, builder.fitting)
-    submit = wall_clock(row, "Submit")
+    known = row["Submit"] not in UNKNOWN
+    submit = wall_clock(row, "Submit") if known else math.inf
     run = elapsed_of(row)
+    # Start is missing in some calls of sacct: then the run time alone decides.
+    reason = _unfinished_reason(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN)
     builder.add(
         job_id(row, "JobID"),
         submit,
@@ -160,15 +174,14 @@ def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
         user=row.get("User"),
         group=row.get("Account") or row.get("Group"),
         queue=row.get("Partition"),
-        # Start is missing in some calls of sacct: then the run time alone decides.
-        reason=_unfinished_reason(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
+        reason=reason or (None if known else "unknown submission"),
         start=None if row.get("Start", "") in UNKNOWN else wall_clock(row, "Start"),
     )
 
 
 def _unfinished_reason(state: str, run: float | None, *, started: bool) -> str | None:
     """Why a job in this state cannot be replayed, or ``None``. Raises `Malformed`."""
-    word = state.split(" ")[0]  # "CANCELLED by 1000"
+    word = whole_state(state)
     if word in UNFINISHED:
         return f"{UNKNOWN_LENGTH} (state {word})"
     if word not in FINISHED:
@@ -176,6 +189,19 @@ def _unfinished_reason(state: str, run: float | None, *, started: bool) -> str |
     if not started and not run:
         return f"never started (state {word})"
     return None
+
+
+def whole_state(text: str) -> str:
+    """The state in ``CANCELLED by 1000``, and of ``OUT_OF_ME+`` in a column that was too narrow.
+
+    >>> whole_state("CANCELLED by 1000"), whole_state("OUT_OF_ME+")
+    ('CANCELLED', 'OUT_OF_MEMORY')
+    """
+    word = text.partition(" ")[0]
+    if not word.endswith("+"):
+        return word
+    near = [one for one in (*FINISHED, *UNFINISHED) if one.startswith(word[:-1])]
+    return near[0] if len(near) == 1 else word
 
 
 def parse_duration(text: str) -> float:
@@ -204,6 +230,9 @@ def elapsed_of(row: Mapping[str, str]) -> float | None:
         except ValueError:
             raise Malformed(field, text, "a duration such as 1-02:03:04") from None
     if "Elapsed" not in row and "ElapsedRaw" not in row:
+        if "Start" in row and "End" in row:
+            known = row["Start"] not in UNKNOWN and row["End"] not in UNKNOWN
+            return wall_clock(row, "End") - wall_clock(row, "Start") if known else None
         raise Malformed("line", "no Elapsed", "a column Elapsed or ElapsedRaw")
     return None
 
@@ -323,7 +352,7 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
         submit,
         run,
         request,
-        walltime=None if limit is None else limit * 60,
+        walltime=None if limit is None or limit >= NO_MINUTES else limit * 60,
         user=_text_or_none(job.get("user"))
         or _text_or_none(_check_mapping(job.get("association", {}), "association").get("user")),
         group=_text_or_none(job.get("account")) or _text_or_none(job.get("group")),
@@ -381,7 +410,8 @@ def _tres_list(value: object) -> dict[str, float]:
     for item in value:
         entry = _check_mapping(item, "tres")
         kind, name = _text_or_none(entry.get("type")), _text_or_none(entry.get("name"))
-        count = _read_amount(entry.get("count"), "tres.count")
+        number = entry.get("count")
+        count = None if number in NO_COUNTS else _read_amount(number, "tres.count")
         if kind is None:
             raise Malformed("tres.type", entry.get("type"), "the name of a resource")
         if count is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log
 from statistics import pstdev
 
 from dovetail.batch.system import BatchStatus, JobFacts, Phase
+from dovetail.files.tables import Malformed
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, State, TimeUsed
 from dovetail.model.batch_options import of_script
+from dovetail.workloads.sacct_rows import parse_tres
 from dovetail_slurm.commands import (
     MEBIBYTE,
     NodeFacts,
@@ -37,6 +39,10 @@ HOPELESS = frozenset(
     }
 )
 """Why jobs wait that will never start, though Slurm has taken them."""
+OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)(?:Max\w+Per(?:Job|Node)(?:Limit)?|Min\w+)")
+"""Limits of an association or a QOS that a job exceeds by itself: it never starts either."""
+OF_SEVERAL = re.compile(r"QOS(?:Max(?!Jobs)\w+Per(?:User|Account)(?:Limit)?|Grp(?!Jobs|Submit)\w+)")
+"""Limits of a QOS on what several jobs hold together: one that exceeds it alone never starts."""
 
 
 TERMINAL = {
@@ -69,7 +75,7 @@ def status_of(
         phase = Phase.ENDING if word == "COMPLETING" else Phase.RUNNING
     waits = word == "PENDING"
     why = reason if waits and reason not in ORDINARY else ""
-    hopeless = waits and reason in HOPELESS
+    hopeless = waits and (reason in HOPELESS or OF_ONE_JOB.fullmatch(reason) is not None)
     return BatchStatus(id, phase, word, nodes, parse_moment(start), batch, why, end, hopeless)
 
 
@@ -267,13 +273,29 @@ def query_jobs() -> dict[str, BatchStatus]:
 
     One squeue for all of them. Raises `SlurmError`.
     """
-    ours = ("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT)
+    ours = ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", _FORMAT)
     found: dict[str, BatchStatus] = {}
     for id, state, nodes, start, reason, command in read_rows(ours, 6):
         match = _BATCH.search(command)
         batch = match[1] if match else ""
         found[id] = status_of(id, state, nodes, start, batch=batch, reason=reason)
     return found
+
+
+def exceeds_alone(id: str) -> bool:
+    """Whether a job requests more than its QOS lets all jobs of a user, an account or everybody hold.
+
+    Raises `SlurmError`.
+    """
+    about = parse_fields(run_command(["scontrol", "-o", "show", "job", id])[0])
+    columns = "format=MaxTRESPU,MaxTRESPA,GrpTRES"
+    rows = read_rows(["sacctmgr", "-nP", "show", "qos", about.get("QOS", ""), columns], 3)
+    try:
+        wanted = parse_tres(about.get("ReqTRES") or about.get("TRES", ""))
+        limits = [most for row in rows for text in row for most in parse_tres(text).items()]
+    except Malformed as error:
+        raise SlurmError(f"what job {id} requests, or its QOS allows, cannot be read: {error}") from None
+    return any(wanted.get(name, 0.0) > most for name, most in limits)
 
 
 def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus]:

@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dovetail.batch.system import BatchJob, BatchStatus, JobFacts, TaskVariables, UserScript
+from dovetail.batch.system import BatchJob, BatchStatus, JobFacts, Phase, TaskVariables, UserScript
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Foreseen, Job, Node, Request, Seconds, Shape, TimeUsed
 from dovetail.model.batch_options import of_script, options_for, partition_of, value_of
 from dovetail.workloads.batch.options import head_options
 from dovetail_slurm.allocation import poll_seconds
 from dovetail_slurm.batch import (
+    OF_SEVERAL,
     Line,
     count_fitting,
     cpus_of_task,
+    exceeds_alone,
     facts_of,
     goes_to,
     job_options,
@@ -40,6 +42,8 @@ OWN_PAUSE, SHARED_PAUSE = 0.02, 5.0
 """Seconds between two questions (``sbatch --test-only``), on one's own cluster and on one that others use."""
 ACCOUNTING = 3600.0
 """Seconds for which it holds how much jobs use of their walltimes."""
+CHECKED = 3
+"""Jobs kept by a limit of several jobs that are looked at more closely with each look at the queue."""
 CANCEL_PATIENCE = 20.0
 """Seconds in which ``scancel`` answers."""
 OF_STEPS = ("SLURM_", "SLURMD_", "PMI_")
@@ -86,6 +90,7 @@ class SlurmSystem:
         self._accounting = settings.get("AccountingStorageType", "").endswith("slurmdbd")
         self._used: Mapping[Line, TimeUsed] = {}
         self._used_until = 0.0
+        self._exceeds_alone: dict[str, bool] = {}
 
     # ------------------------------------------------------------------- handing over
 
@@ -163,7 +168,24 @@ class SlurmSystem:
 
     def look(self) -> Mapping[str, BatchStatus]:
         """One ``squeue`` for all jobs. Raises `SlurmError`."""
-        return query_jobs()
+        found = query_jobs()
+        for id, one in found.items():
+            if self._exceeds_alone.get(id):
+                found[id] = replace(one, is_hopeless=one.phase is Phase.WAITING)
+        self._check_limits(found)
+        return found
+
+    def _check_limits(self, found: Mapping[str, BatchStatus]) -> None:
+        """Find out of some jobs that a limit keeps whether it does so for ever; the next look has it."""
+        kept = [id for id, one in found.items() if OF_SEVERAL.fullmatch(one.reason)]
+        self._exceeds_alone = {id: self._exceeds_alone[id] for id in kept if id in self._exceeds_alone}
+        # A few at a time: each costs two commands, and a long queue may wait for one limit.
+        for id in [id for id in kept if id not in self._exceeds_alone][:CHECKED]:
+            try:
+                self._exceeds_alone[id] = exceeds_alone(id)
+            except SlurmError as error:
+                _log.info("whether job %s ever starts is not known: %s", id, error)
+                self._exceeds_alone[id] = False
 
     def look_again(self, ids: Collection[str]) -> Mapping[str, BatchStatus]:
         """The accounting's word, where there is one. Raises `SlurmError`."""

@@ -97,6 +97,16 @@ class Job:
         return self.state == "PENDING"
 
     @property
+    def precedence(self) -> tuple[float, ...]:
+        """The order of waiting jobs, highest first: what Slurm has in one number."""
+        return (
+            not self.reason.startswith("JobHeld"),
+            self.row["priority"],
+            -float(self.option.get("nice", 0)),
+            -self.row["turn"],
+        )
+
+    @property
     def user(self) -> str:
         """Its user's name."""
         return str(self.row["user"] or "nobody")

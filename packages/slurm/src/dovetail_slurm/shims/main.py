@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 from dovetail_slurm.shims.options import Wrong, write_complaint
 
@@ -16,7 +17,18 @@ VERSION = "slurm 22.05.8"
 
 def main(command: str, service: str = "") -> NoReturn:
     """Run a command with this process's words, and end with its status."""
+    # A tenth of a call's time: dataclasses imports it, for classes without a docstring alone.
+    sys.modules.setdefault("inspect", _Later("inspect"))
     sys.exit(status_of(command, service, sys.argv[1:]))
+
+
+class _Later(ModuleType):
+    """Stands for a module until something of it is used: what imports it is not held up."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 def status_of(command: str, service: str, words: list[str]) -> int:

@@ -287,18 +287,36 @@ def _read_ids(names: Sequence[str]) -> list[str]:
 
 
 def _make_action(action: str) -> Callable[[Service, Sequence[str], bool], int]:
-    """A wish of the service, for each of some jobs."""
+    """A wish of the service, for each of some jobs; one that is refused keeps none of the others back."""
 
     def act_on_jobs(service: Service, words: Sequence[str], oneline: bool) -> int:
         if not words:
             raise Wrong(f"too few arguments for keyword:{action}")
-        return max(_request_action(service, action, id) for id in _read_ids(_by_name(service, words)))
+        status, last = 0, ""
+        for word in _by_name(service, words):
+            try:
+                status |= _request_action(service, action, _read_id(word))
+            except Wrong as error:
+                last = error.lines[0].partition(" for job ")[0]
+                write_complaint(*error.lines)
+                status = 1
+        # Slurm's own command has a second line for these two, by the name of the call that it makes.
+        if last and action in ("hold", "release"):
+            write_complaint(f"slurm_suspend error: {last}")
+        return status
 
     return act_on_jobs
 
 
+def _read_id(word: str) -> str:
+    try:
+        return of.parse_selector(word)[0]
+    except ValueError:
+        raise Wrong(f"{NO_JOB} for job {word}") from None
+
+
 def _by_name(service: Service, words: Sequence[str]) -> list[str]:
-    """Words of which ``name=NAME`` stands for this user's jobs of that name."""
+    """Jobs that words name, of which ``name=NAME`` stands for this user's jobs of that name."""
     found: list[str] = []
     for word in words:
         key, equals, name = word.partition("=")
@@ -306,9 +324,7 @@ def _by_name(service: Service, words: Sequence[str]) -> list[str]:
             jobs = of.load_jobs(service, name=[name], user=[of.account_name()], state=list(of.OPEN))
             found += [str(job["id"]) for job in jobs]
         else:
-            found.append(word)
-    if not found:
-        raise Wrong(f"Job {NO_JOB.lower()}")
+            found += of.split_list(name if equals and key.lower() in ("jobid", "job") else word)
     return found
 
 
@@ -335,6 +351,7 @@ _REFUSED = {
     "it has ended": "Job has already finished",
     "it runs": "Job is no longer pending execution",
     "it waits already": "Job is pending execution",
+    "it does not wait": "Job is no longer pending execution",
 }
 
 
@@ -342,7 +359,7 @@ def _requeue_and_hold(service: Service, words: Sequence[str], oneline: bool) -> 
     names = [word for word in words if not word.lower().startswith("state=")]
     status = _make_action("requeue")(service, names, oneline)
     if status == 0:
-        _held_when_it_waits(service, _read_ids(_by_name(service, names)))
+        _held_when_it_waits(service, [_read_id(word) for word in _by_name(service, names)])
     return status
 
 
@@ -369,7 +386,7 @@ def _move_to_top(service: Service, words: Sequence[str], oneline: bool) -> int:
         except Refused as error:
             raise Wrong(f"{NO_JOB if error.status == 404 else error.text} for job {id}") from None
         for why in answer["refused"].values():
-            write_complaint(f"{_REFUSED.get(why, 'Job is no longer pending execution')} for job {id}")
+            write_complaint(f"{_REFUSED.get(why, why)} for job {id}")
             status = 1
     return status
 
@@ -425,7 +442,7 @@ def _update_job(service: Service, names: Mapping[str, str], typed: Mapping[str, 
                 if value == "0":
                     status |= max(_request_action(service, "hold", id) for id in ids)
                     continue
-                changes["priority"] = float(value)
+                changes["priority"] = int(value)
             elif name == "dependency":
                 changes["depends"] = [
                     f"{kind}:{job}"
