@@ -49,7 +49,7 @@ WORDS: Mapping[str, str] = {
     "SYCL": r"(?:ZE_RESULT|UR_RESULT|PI)_ERROR_OUT_OF_DEVICE_MEMORY",
     "OpenCL": r"MEM_OBJECT_ALLOCATION_FAILURE|\b(?:CL_)?OUT_OF_RESOURCES\b",
 }
-"""Words of frameworks, most particular first. They are compiled where a job has failed: few runs need them."""
+"""Words of frameworks, most particular first; compiled where a job has failed, which few runs need."""
 _PASSING = (
     # A level below an error: of logging, of glog (W1128 …), of TensorFlow (: W core/…), of TensorRT ([W]).
     # NCCL has no other level.
