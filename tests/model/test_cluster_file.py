@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dovetail
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, DeviceClass
 from dovetail.model.node import NVLINK, SWITCH
@@ -125,6 +126,15 @@ switch = ["gpu[0-2]"]
     assert [device.links for device in node.devices] == [
         ((1, NVLINK), (2, SWITCH)), ((0, NVLINK), (2, SWITCH)), ((0, SWITCH), (1, SWITCH)), (),
     ]  # fmt: skip
+
+
+def test_a_simulated_job_gets_the_devices_that_are_joined(tmp_path: Path) -> None:
+    cluster = written(tmp_path, '[[node]]\nname = "a"\ncpus = 1\ngpus = 4\nnvlink = ["gpu[1,3]"]\n')
+    way = '[[app.implementation]]\nname = "gpu"\ngpus = 2'
+    jobs = f'[[app]]\nname = "x"\n{way}\n[[job]]\nid = "j"\napp = "x"\ntimes = {{ gpu = 1 }}\n'
+    (tmp_path / "jobs.toml").write_text(jobs)
+    report = dovetail.simulate(tmp_path / "jobs.toml", cluster=cluster, policy="fcfs")
+    assert [job["devices"] for job in report.jobs] == [["a/gpu1", "a/gpu3"]]
 
 
 HEAD = '[[node]]\nname = "a"\n'

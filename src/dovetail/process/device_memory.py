@@ -14,50 +14,43 @@ PATTERN = "DOVETAIL_OUT_OF_MEMORY"
 """Name of the variable with a person's own pattern."""
 TAIL = 16 << 10
 """Bytes at the end of standard error that are looked at."""
-WORDS: Mapping[str, re.Pattern[str]] = {
-    "torch": re.compile(
+WORDS: Mapping[str, str] = {
+    "torch": (
         r"Error: (?:CUDA|HIP|XPU) out of memory|(?:CUDA|HIP|XPU) out of memory\. Tried"
         r"|Allocation on device \d+ would exceed allowed memory"
     ),
-    "vLLM": re.compile(
+    "vLLM": (
         r"No available memory for the cache blocks|is less than desired GPU memory utilization"
         r"|larger than the available KV cache memory"
         r"|larger than the maximum number of tokens that can be stored in KV cache"
     ),
-    "Paddle": re.compile(r"Out of memory error on GPU \d"),
-    "TensorFlow": re.compile(
-        r"ResourceExhaustedError:[^\n]*(?:allocat|out of memory)|OOM when allocating tensor", re.IGNORECASE
-    ),
-    "JAX": re.compile(r"RESOURCE[_ ]EXHAUSTED: [^\n]*(?:allocat|out of memory)", re.IGNORECASE),
-    "CuPy": re.compile(
-        r"cupy[\w.]*\.OutOfMemoryError|out of memory (?:allocating|to allocate) [\d,]+ bytes \(",
-        re.IGNORECASE,
-    ),
-    "Julia": re.compile(r"Out of GPU memory|OutOfGPUMemoryError"),
-    "llama.cpp": re.compile(
+    "Paddle": r"Out of memory error on GPU \d",
+    "TensorFlow": (r"(?i)ResourceExhaustedError:[^\n]*(?:allocat|out of memory)|OOM when allocating tensor"),
+    "JAX": (r"(?i)RESOURCE[_ ]EXHAUSTED: [^\n]*(?:allocat|out of memory)"),
+    "CuPy": (r"(?i)cupy[\w.]*\.OutOfMemoryError|out of memory (?:allocating|to allocate) [\d,]+ bytes \("),
+    "Julia": r"Out of GPU memory|OutOfGPUMemoryError",
+    "llama.cpp": (
         r"(?:unable|failed) to allocate (?:compute )?(?:CUDA|ROCm|Vulkan|SYCL|MUSA)\d+ (?:\w+ )?buffer"
     ),
-    "ONNX Runtime": re.compile(r"BFCArena[^\n]*Failed to allocate memory for requested buffer"),
-    "TensorRT": re.compile(r"Error Code 2: OutOfMemory"),
-    "HIP": re.compile(
-        r"hipErrorOutOfMemory|hipErrorMemoryAllocation|(?:HIP|ROCm)(?: runtime)? error[^\n]*out of memory"
-        r"|hipMalloc\w*[^\n]*out of memory|HSA_STATUS_ERROR_OUT_OF_RESOURCES",
-        re.IGNORECASE,
+    "ONNX Runtime": r"BFCArena[^\n]*Failed to allocate memory for requested buffer",
+    "TensorRT": r"Error Code 2: OutOfMemory",
+    "HIP": (
+        r"(?i)hipErrorOutOfMemory|hipErrorMemoryAllocation|(?:HIP|ROCm)(?: runtime)? error[^\n]*out of memory"
+        r"|hipMalloc\w*[^\n]*out of memory|HSA_STATUS_ERROR_OUT_OF_RESOURCES"
     ),
-    "CUDA": re.compile(
-        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+    "CUDA": (
+        r"(?i)cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
         r"|CUDA(?: runtime| driver)? (?:error|failure)[^\n]*out of memory"
         r"|(?:cudaMalloc|cuMemAlloc)\w*[^\n]*out of memory|Triton Error \[CUDA\]: out of memory"
         r"|GPUassert: out of memory"
-        r"|CU(?:BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|cuFFT failed to allocate",
-        re.IGNORECASE,
+        r"|CU(?:BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|cuFFT failed to allocate"
     ),
-    "Vulkan": re.compile(r"VK_ERROR_OUT_OF_DEVICE_MEMORY|ErrorOutOfDeviceMemory"),
-    "SYCL": re.compile(r"(?:ZE_RESULT|UR_RESULT|PI)_ERROR_OUT_OF_DEVICE_MEMORY"),
-    "OpenCL": re.compile(r"MEM_OBJECT_ALLOCATION_FAILURE|\b(?:CL_)?OUT_OF_RESOURCES\b"),
+    "Vulkan": r"VK_ERROR_OUT_OF_DEVICE_MEMORY|ErrorOutOfDeviceMemory",
+    "SYCL": r"(?:ZE_RESULT|UR_RESULT|PI)_ERROR_OUT_OF_DEVICE_MEMORY",
+    "OpenCL": r"MEM_OBJECT_ALLOCATION_FAILURE|\b(?:CL_)?OUT_OF_RESOURCES\b",
 }
-"""Words of frameworks, most particular first."""
-_PASSING = re.compile(
+"""Words of frameworks, most particular first; compiled where a job has failed, which few runs need."""
+_PASSING = (
     # A level below an error: of logging, of glog (W1128 …), of TensorFlow (: W core/…), of TensorRT ([W]).
     # NCCL has no other level.
     r"(?:^|[\s\[(|])(?:[A-Z]?[a-z]*[Ww]arning|(?<!NCCL )WARN(?:ING)?|INFO|DEBUG)(?=[\s\]):|]|$)"
@@ -69,7 +62,7 @@ _PASSING = re.compile(
     r"|device:CPU:\d"
 )
 """On the line of such words: they mean no end of the program, or another memory."""
-_MISTAKE = re.compile(
+_MISTAKE = (
     r"(?:\[rank\d+\]: )?(?:(?:Assertion|Attribute|FileNotFound|Import|Index|Key|ModuleNotFound|Name"
     r"|Permission|Syntax|Type|UnboundLocal|ZeroDivision)Error|KeyboardInterrupt)\b"
 )
@@ -108,11 +101,11 @@ def who_lacks_memory(text: str, own: str = "") -> str:
     return next((name for name, pattern in WORDS.items() if _ends_by(pattern, text)), "")
 
 
-def _ends_by(pattern: re.Pattern[str], text: str) -> bool:
+def _ends_by(pattern: str, text: str) -> bool:
     """Whether such words stand there as the end of the program."""
     return any(
-        not _PASSING.search(_line_at(text, found.start())) and not _has_gone_on(text[found.end() :])
-        for found in pattern.finditer(text)
+        not re.search(_PASSING, _line_at(text, found.start())) and not _has_gone_on(text[found.end() :])
+        for found in re.finditer(pattern, text)
     )
 
 
@@ -126,4 +119,4 @@ def _has_gone_on(rest: str) -> bool:
     if "Traceback (most recent call last):" not in rest or any(words in rest for words in _CHAINED):
         return False
     lines = [line for line in rest.splitlines() if line.strip()]
-    return _MISTAKE.match(lines[-1]) is not None
+    return re.match(_MISTAKE, lines[-1]) is not None

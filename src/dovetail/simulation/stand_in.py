@@ -84,6 +84,8 @@ def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
     classes = {(device.kind, device.model, device.memory) for device in cluster.groups[0].node.devices}
     if len(classes) > 1 or len(layout.states[full].devices) > MOST_DEVICES:
         return NotModelled(f"nodes have devices of several classes, or more than {MOST_DEVICES}")
+    if any(device.links for device in cluster.groups[0].node.devices):
+        return NotModelled("some devices are joined")
     jobs = _make_columns(workload, lambda request: _whole_share(layout, request, full) is not None)
     if isinstance(jobs, NotModelled):
         return jobs

@@ -150,6 +150,8 @@ def _check_devices(job: JobId, part: Part, request: Request, node: Node, *, borr
                 if device.memory is not None and not request.gpu_memory
                 else FRACTION_UNITS // 2
             )
+        if device.exclusive:
+            units = FRACTION_UNITS  # it is not shared, however little is requested
         memory = 0 if borrows else request.gpu_memory
         if (part.units, part.gpu_memory) != (units, memory):
             held = f"{part.units} units and {part.gpu_memory} bytes of {node.name}/{device.name}"

@@ -103,6 +103,8 @@ def _job_columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Col
         return NotModelled("more is kept of each decision than a compiled simulation has")
     if cluster.gone or any(max(len(node.devices), node.cpus) > MOST_BITS for node in cluster.nodes):
         return NotModelled("nodes are gone, or have more than 62 cores or devices")
+    if any(device.links for node in cluster.nodes for device in node.devices):
+        return NotModelled("some devices are joined")
     if options.default_walltime != "actual":
         return NotModelled("jobs that communicate have a default walltime")
     rows, kinds, seen = [], set(), set()
