@@ -22,11 +22,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dovetail.client.folder import ServiceFolder
+
 BETWEEN_KILLS = 45.0
+PATIENCE = 1800.0
+"""Seconds that one program may take on a machine that others work on."""
 NOTE = '''"""Notes what it runs on; then works for so long: note.py NAME SECONDS."""
 import fcntl, json, os, sys, time
 
@@ -138,12 +141,28 @@ class Place:
         ).returncode:  # fmt: skip
             time.sleep(0.2)
 
+    def stop_running(self, how: signal.Signals) -> None:
+        """Signal the service that runs: ours, or one that a program has started while ours was away."""
+        assert self.process is not None
+        process = ServiceFolder(self.service).holder_process()
+        if process:
+            os.kill(process, how)
+            self.kills += how == signal.SIGKILL
+        if process == self.process.pid:
+            self.process.wait()
+
     def run(self, folder: str, *words: str, count: str = "") -> bool:
         """Run a program to its end in a folder of this place; what it printed is kept where it fails."""
         place = self.root / folder
         place.mkdir(exist_ok=True)
         done = subprocess.run(
-            words, cwd=place, env=self.environment, capture_output=True, text=True, check=False, timeout=400
+            words,
+            cwd=place,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
         )
         if count:
             (self.failed if done.returncode else self.done)[count] += 1
@@ -228,7 +247,7 @@ def loop_agent(place: Place, turn: int) -> None:
             await call("logs", job=ids[0])
 
     try:
-        asyncio.run(asyncio.wait_for(play(), 400))
+        asyncio.run(asyncio.wait_for(play(), PATIENCE))
     except Exception as error:  # noqa: BLE001 - counted, and kept
         place.failed["agent with 2 jobs"] += 1
         with open(place.root / "agent.failed", "a") as file:
@@ -241,10 +260,7 @@ def kill_service(place: Place) -> None:
     """Kill it every so often; a new one takes up what runs."""
     while time.monotonic() + BETWEEN_KILLS / 3 < place.until:
         time.sleep(min(BETWEEN_KILLS, max(1.0, (place.until - time.monotonic()) / 2)))
-        assert place.process is not None
-        place.process.send_signal(signal.SIGKILL)
-        place.process.wait()
-        place.kills += 1
+        place.stop_running(signal.SIGKILL)
         place.start_service()
 
 
@@ -303,9 +319,7 @@ def main() -> int:
         states = check_jobs(place)
     finally:
         if place.process is not None:
-            place.process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                place.process.wait(60)
+            place.stop_running(signal.SIGTERM)
     notes = [json.loads(line) for line in place.notes.read_text().splitlines()]
     shared = shared_cores(notes)
     pieces = Counter(str(note["what"]) for note in notes)

@@ -331,6 +331,11 @@ def test_initializer() -> None:
             assert "LookupError: broken" in str(error)
         with pytest.raises(BrokenExecutor, match="broken"):
             executor.submit(ef.square, 1)
+    scope: dict[str, Any] = {"__name__": "__main__", "state": None}
+    exec("def begin(word):\n global state\n state = word\ndef use(n): return n * state", scope)
+    with dovetail.Executor(1, local=True, initializer=scope["begin"], initargs=("ab",)) as executor:
+        assert executor.submit(scope["use"], 2).result(LONG) == "abab"
+        assert executor.submit(partial(scope["use"], 3)).result(LONG) == "ababab"
     with pytest.raises(TypeError):
         dovetail.Executor(1, local=True, initializer=3)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ result, is pickled by itself, so that one that cannot travel fails alone; large 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pickle
 import sys
@@ -218,11 +219,27 @@ class Runner(Reference):
         current_process().authkey = self.key
         sys.argv[:] = self.argv
         if self.initializer is not None:
-            load_function(self.initializer)(*pickle.loads(self.initargs))
+            function = load_function(self.initializer)
+            there = _main_globals(function)
+            before = dict(there)
+            function(*pickle.loads(self.initargs))
+            _initialized.update((k, v) for k, v in there.items() if k not in before or before[k] is not v)
         return run_call
 
 
 _known: dict[bytes, Callable[..., Any]] = {}
+_initialized: dict[str, Any] = {}
+"""Globals of ``__main__`` that the initializer has set. Functions of ``__main__`` come by value, each with
+globals of its own as they were where it was submitted: there these have never been set."""
+
+
+def _main_globals(function: Any) -> dict[str, Any]:
+    """The globals of a function of ``__main__`` that came by value."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    found: dict[str, Any] = getattr(function, "__globals__", {})
+    return found if found.get("__name__") == "__main__" and found is not vars(sys.modules["__main__"]) else {}
 
 
 def run_call(item: Item) -> tuple[Any, ...]:
@@ -246,6 +263,7 @@ def _known_function(digest: bytes, shipped: bytes | None) -> Callable[..., Any]:
     if shipped is None:
         return _known[digest]
     function = load_function(shipped)
+    _main_globals(function).update(_initialized)
     if digest:
         if len(_known) >= MOST_KNOWN:
             # The pool counts alike, and sends what is forgotten here once more.
