@@ -61,7 +61,7 @@ const about = (job) => (job.predicted_end ? `~ ${moment(job.predicted_end)}` : "
 export function endTime(job, ahead = about) {
   const now = Date.now() / 1000;
   if (job.start === null || job.predicted_end === null || job.predicted_end >= now) return ahead(job);
-  if (job.predicted_end_by === null) return "unknown";
+  if (!job.predicted_end_by) return "unknown";
   return job.predicted_end_by < now ? "overdue" : `by ~ ${moment(job.predicted_end_by)}`;
 }
 

@@ -140,7 +140,7 @@ export function gantt({ nodes, jobs, waiting, from, to, now, width, open }) {
   }
   if (forecasts.length) chart.append(draw("text", { x: 0, y: below + FORECAST - 2 }, "waiting"));
   forecasts.forEach((row, place) => {
-    for (const job of row) forecast(chart, job, below + place * (FORECAST + 2), { scale, to, open, label });
+    for (const job of row) forecast(chart, job, below + place * (FORECAST + 2), { scale, to, now, open, label });
   });
   chart.append(draw("line", { class: "now", x1: scale(now), x2: scale(now), y1: TOP - 4, y2: height }));
   if (left) chart.append(draw("text", { x: 0, y: height + 12 }, `${MOST_LANES} lanes are shown; there are ${left} nodes`));
@@ -173,8 +173,8 @@ function place(lane, core) {
 }
 
 /** A waiting job, from when it is predicted to start until when it is predicted to end. */
-function forecast(chart, job, top, { scale, to, open, label }) {
-  const x = scale(job.predicted_start);
+function forecast(chart, job, top, { scale, to, now, open, label }) {
+  const x = scale(Math.max(job.predicted_start, now)); // a forecast is a little older than now
   const wide = Math.max(scale(job.predicted_end ?? to) - x, 2);
   const told = [`${job.id} ${titleOf(job, 200)}`, "PENDING",
     `predicted ~ ${moment(job.predicted_start)} to ${job.predicted_end ? moment(job.predicted_end) : "?"}`,

@@ -47,7 +47,8 @@ export const APPS = [
 
 function begins(job) {
   if (job.start !== null) return moment(job.start);
-  return job.predicted_start ? `~ ${moment(job.predicted_start)}` : "";
+  // The forecast is a little older than this moment: nothing that waits starts in the past.
+  return job.predicted_start ? `~ ${moment(Math.max(job.predicted_start, Date.now() / 1000))}` : "";
 }
 
 /** n0, n0/gpu0: nodes, or devices where there are some. */
