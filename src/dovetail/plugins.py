@@ -114,16 +114,16 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
             raise InputError(f"policy: found {spec!r}, expected a name, a policy or a planner")
         return LoadedPolicy(getattr(spec, "name", type(spec).__name__), spec, {})
     name, texts = split_spec(spec)
-    source = ""
+    source, place = "", ""
     if ".py:" in name:
         factory = _from_file(name, "policy")
         path, _, name = name.rpartition(":")
-        source = f"{Path(path).absolute()}:{name}"
+        source, place = f"{Path(path).absolute()}:{name}", f"{path}: "
     else:
         factory = load_named("dovetail.policies", name, "policy")
     policy, options = _make_object(f"policy {name}", factory, texts)
     if not isinstance(policy, Policy | Planner):
-        raise InputError("has neither decide(view) nor plan(view)", where=f"policy {name}")
+        raise InputError("has neither decide(view) nor plan(view)", where=f"{place}policy {name}")
     return LoadedPolicy(name, policy, options, source)
 
 

@@ -31,7 +31,12 @@ cpus = 1
 def test_what_comes_after_gets_the_summary(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     (tmp_path / "list").write_text("true\nsh -c 'echo out of ink >&2; exit 3'\n")
-    then = f"sh -c 'cat > {tmp_path}/summary; echo $DOVETAIL_OUTCOME > {tmp_path}/subject'"
+    script = tmp_path / "after.sh"
+    script.write_text(
+        '#!/bin/sh\ncat > summary\necho "$DOVETAIL_OUTCOME" > subject\necho "$DOVETAIL_TEXT" > body\n'
+    )
+    script.chmod(0o755)
+    then = "./after.sh"
     done = run_command(["run", "list", "--quiet", "--then", then], tmp_path, environment)
     assert done.returncode == 1, done.stderr
     found = json.loads((tmp_path / "summary").read_text())
@@ -44,6 +49,19 @@ def test_what_comes_after_gets_the_summary(tmp_path: Path) -> None:
     assert (outcome, place) == (found["outcome"], f"Outputs and journal: {found['run']}")
     assert [line.partition(": ")[2] for line in failures[:1]] == ["FAILED: exit code 3"]
     assert failures[1:] == ["    out of ink"]
+    assert (tmp_path / "body").read_text() == found["text"]
+
+
+def test_what_only_a_shell_reads_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    words = ["run", "--then", "cat > summary", "--", "touch", "ran"]
+    done = run_command(words, tmp_path, environment)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "dovetail: --then: found '>', expected one program and its arguments: no shell reads this line "
+        "(sh -c '…' starts one)\n",
+    )
+    assert not (tmp_path / "ran").exists()
 
 
 def test_what_comes_after_need_not_read(tmp_path: Path) -> None:

@@ -235,6 +235,13 @@ def test_comparison_page(make_record: Make, make_result: Build) -> None:
     assert text.count("<details open") == 2
 
 
+def test_the_legend_of_bars_names_only_colours_that_are_there(make_record: Make, make_result: Build) -> None:
+    alike = [make_result([make_record("a", end=10)], policy=policy) for policy in ("x", "z")]
+    legend = Comparison(alike).html().partition("<ul class='legend'>")[2].partition("</ul>")[0]
+    assert "</span>the best</li>" in legend
+    assert "others" not in legend
+
+
 def test_large_results_stay_small(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", start=i, end=i + 1, nodes=[i % 200]) for i in range(5000)]
     text = Report(make_result(records, Cluster.uniform(200, 1))).html()

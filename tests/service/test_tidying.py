@@ -85,7 +85,7 @@ def test_what_is_old_is_forgotten_and_what_is_wanted_stays(old: Serving) -> None
         assert submit(service, {"command": ["echo", "one"]}) == ["8"]
         assert wait(service, ["8"]) == {"8": "COMPLETED"}
         out = old.dovetail("info").stdout
-        assert "kept:     7 jobs" in out
+        assert "kept:      7 jobs" in out
     old.kill()
     with old.start() as service:  # the spawn log has them still
         assert service.get("/api/v1/jobs/8")["state"] == "COMPLETED"

@@ -12,7 +12,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dovetail run commands.txt --on cpu,gpu --retries 2",
         "dovetail run -- python fit.py",
         "dovetail run --retry-failed last",
-        "dovetail run commands.txt --then 'mail -s done me'",
+        "dovetail run commands.txt --then ./report.sh",
         "dovetail run --each lr=0.1,0.01 --each n=1..5 -- python fit.py {lr} {n}",
     ),
     "submit": (

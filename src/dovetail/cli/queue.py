@@ -77,6 +77,11 @@ def queue(
         print(_explain_empty(about, ended=ended, chosen=bool(chosen or states or user or name or after)))
         return 0
     show_rows(chosen_columns, [queue_row(row, now, whole=parsable) for row in rows], parsable=parsable)
+    waits = {row["reason"] for row in rows if row["state"] == "PENDING"}
+    for holder in () if parsable else about.get("elsewhere", ()):
+        # The column of reasons has no room for who, since when and until when.
+        if any(holder["who"] in reason for reason in waits):
+            print_note(holder_words(holder, now))
     # The total is of all jobs in the queue, not of those that were chosen.
     left = 0 if ended and chosen is not None else found.get("total", len(rows)) - len(rows)
     if left > 0 and not parsable:
@@ -92,6 +97,13 @@ def queue(
     if unknown and not parsable and any(row["start"] is None and row["predicted_start"] for row in rows):
         print_note(of_unknown_length(unknown))
     return 0
+
+
+def holder_words(holder: Mapping[str, Any], now: float) -> str:
+    """Another Dovetail that holds some of the machine: who, what, since when, until when."""
+    since, until = (format_clock(holder[name], now) for name in ("since", "until"))
+    when = (f" since {since}" if since else "") + (f", until about {until}" if until else "")
+    return f"{make_printable(holder['who'])} holds {', '.join(holder['units'])}{when}"
 
 
 def _ended_rows(
@@ -202,10 +214,7 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
         or start_interval(row, now)
         or _predicted_text(row["predicted_start"], now)
     )
-    expected = row["predicted_end"]
-    # A prediction that has passed is no prediction any more: the job takes longer than was thought.
-    late = row["start"] is not None and expected is not None and expected < now
-    end = format_clock(row["end"], now) or ("overdue" if late else _predicted_text(expected, now))
+    end = format_clock(row["end"], now) or _end_text(row, now)
     where = ",".join(row["devices"]) or row["nodes"]
     reason = row["reason"]
     if row["exit_code"] and row["state"] == "FAILED" and not reason:
@@ -240,6 +249,19 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
         "took": "" if row["start"] is None else format_span((row["end"] or now) - row["start"]),
         "walltime": format_span(row["walltime"]),
     }
+
+
+def _end_text(row: Mapping[str, Any], now: float) -> str:
+    """When a job ends; of one that runs longer than expected by when nine in ten do, or that it is overdue.
+
+    Too few runs show no such bound: past a guess nothing is known.
+    """
+    expected, by = row["predicted_end"], row.get("predicted_end_by")
+    if row["start"] is None or expected is None or expected >= now:
+        return _predicted_text(expected, now)
+    if by is None:
+        return "unknown"
+    return "overdue" if by < now else f"by {_predicted_text(by, now)}"
 
 
 def start_interval(row: Mapping[str, Any], now: float) -> str:
@@ -306,49 +328,44 @@ def _print_service(found: Mapping[str, Any]) -> None:
         or "none yet",
     }
     if found.get("kept") is not None:
-        lines["kept"] = _kept_text(found["kept"], found["now"])
-    for one in found.get("elsewhere", ()):
-        since, until = (format_clock(one[name], found["now"]) for name in ("since", "until"))
-        when = (f" since {since}" if since else "") + (f", until about {until}" if until else "")
-        lines["elsewhere"] = (
-            lines.get("elsewhere", "") and lines["elsewhere"] + "; "
-        ) + f"{make_printable(one['who'])} holds {', '.join(one['units'])}{when}"
+        lines |= _kept_lines(found["kept"], found["now"])
+    if found.get("elsewhere"):
+        lines["elsewhere"] = "; ".join(holder_words(one, found["now"]) for one in found["elsewhere"])
     if found.get("draining"):
         lines["draining"] = "starts nothing more, and ends when what runs has ended"
     if found.get("blocked"):
         lines["blocked"] = found["blocked"]
     for key, value in lines.items():
-        print(f"{key + ':':<10}{value}")
+        print(f"{key + ':':<11}{value}")
     if (hours := found.get("gpu_hours")) is not None:
         window = describe_window(hours["window"])
         print(f"gpu hours: at most {hours['limit']:g} for each user in {window}; most first")
         for one in hours["users"]:
             claims = f", and {one['claimed']:.4g} that jobs may still use" if one["claimed"] else ""
             back = f"; some come back by {format_clock(one['back'], found['now'])}" if one["back"] else ""
-            print(f"          {make_printable(one['user'] or 'no user')}: {one['used']:.4g}{claims}{back}")
+            print(f"           {make_printable(one['user'] or 'no user')}: {one['used']:.4g}{claims}{back}")
     if found.get("fair") is not None:
         print(
-            f"usage:    of the whole machine, halved every "
+            f"usage:     of the whole machine, halved every "
             f"{format_span(found['fair']['half_life'])}; least first"
         )
         for one in found["fair"]["users"]:
             share = "" if one["share"] == 1 else f", share {one['share']:g}"
-            print(f"          {make_printable(one['user'] or 'no user')}: {format_span(one['used'])}{share}")
+            print(f"           {make_printable(one['user'] or 'no user')}: {format_span(one['used'])}{share}")
 
 
-def _kept_text(kept: Mapping[str, Any], now: float) -> str:
+def _kept_lines(kept: Mapping[str, Any], now: float) -> dict[str, str]:
     """What is on disk, and how long it stays after a job's end."""
     from dovetail.report.wording import count_things
 
     since = f" since {format_clock(kept['since'], now)}" if kept["since"] is not None else ""
     days = {name: kept[name] / 86_400 for name in ("forget_after", "keep_output")}
     stays = {name: f" (for {count_things(round(n, 1), 'day')})" if n else "" for name, n in days.items()}
-    files, size = count_things(kept["output_files"], "file"), _format_megabytes(kept["output_bytes"])
-    return (
-        f"{count_things(kept['jobs'], 'job')}{since}{stays['forget_after']}, "
-        f"{_format_megabytes(kept['ledger_bytes'])}; "
-        f"{files} of output{stays['keep_output']}, {size}"
-    )
+    jobs, files = count_things(kept["jobs"], "job"), count_things(kept["output_files"], "file")
+    return {
+        "kept": f"{jobs}{since}, {_format_megabytes(kept['ledger_bytes'])}{stays['forget_after']}",
+        "output": f"{files}, {_format_megabytes(kept['output_bytes'])}{stays['keep_output']}",
+    }
 
 
 def _format_megabytes(size: float) -> str:

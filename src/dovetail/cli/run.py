@@ -184,13 +184,21 @@ def run(
 
 def _split_then(text: str) -> list[str]:
     """The words of `--then`. Raises `InputError`."""
+    from dovetail.programs.shell_words import split_words  # runs without --then do not wait for it
+    from dovetail.workloads.commands import refuse_operators
+
     try:
+        refuse_operators(split_words(text), "--then")
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f"found {text!r}: {error}", where="--then") from None
     if not words:
         raise InputError("found nothing, expected a command", where="--then")
     return words
+
+
+LONGEST_VARIABLE = 30_000
+"""Characters of a variable: the kernel takes 128 KiB, and a character has up to four bytes."""
 
 
 def _start_after(words: list[str], result: Result, folder: Path | None, status: int) -> None:
@@ -200,13 +208,14 @@ def _start_after(words: list[str], result: Result, folder: Path | None, status: 
     counts = dict(sorted(Counter(str(record.state) for record in result.records).items()))
     outcome = make_printable(outcome_line(result))
     run = "" if folder is None else str(folder)
+    text = "\n".join([outcome, *failure_lines(result), *([f"Outputs and journal: {run}"] if run else [])])
     about = {
         "DOVETAIL_RUN": run,
         "DOVETAIL_STATUS": str(status),
         "DOVETAIL_COUNTS": ",".join(f"{state}={count}" for state, count in counts.items()),
         "DOVETAIL_OUTCOME": outcome,
+        "DOVETAIL_TEXT": text[:LONGEST_VARIABLE],
     }
-    text = "\n".join([outcome, *failure_lines(result), *([f"Outputs and journal: {run}"] if run else [])])
     form = {"run": run, "status": status, "counts": counts, "outcome": outcome, "text": f"{text}\n"}
     try:
         # As a file rather than a pipe: a command that never reads would hold the run.

@@ -25,7 +25,7 @@ from dovetail.report.compared import (
     pairs_heading,
 )
 from dovetail.report.device_memory import device_memories, device_memory_table, drawn_devices
-from dovetail.report.drawing import Drawing
+from dovetail.report.drawing import Drawing, Rectangle
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.lanes import span_of
 from dovetail.report.gantt.page import PageCharts
@@ -191,7 +191,7 @@ def _comparison_body(results: Sequence[Result], options: ReportOptions) -> str:
     parts.append(_section_element("Outcome", _outcome_section(results, cut, options.drift)))
     drawn = plots.draw_comparison(results, titled=False, cut=cut, drift=options.drift)
     parts.append(_drawing_element(drawn, "Bars of each metric by policy", main=True))
-    parts.append(_bars_legend(results))
+    parts.append(_bars_legend(results, drawn))
     if len({r.load for r in results}) > 1:
         drawn = plots.over_load(results, titled=False, cut=cut)
         parts.append(
@@ -254,12 +254,15 @@ def _drawing_element(drawing: Drawing, about: str, *, main: bool = False) -> str
     return f"<div class='chart'{mark}>{drawing.render_svg(about, page=True)}</div>"
 
 
-def _bars_legend(results: Sequence[Result]) -> str:
+def _bars_legend(results: Sequence[Result], drawn: Drawing) -> str:
     """What the colours and whiskers of the bars mean, of those that are there."""
     several = any(len(group) > 1 and not has_equal_draws(group) for group in group_variants(results).values())
-    entries = [(f"<span class='swatch' style='background: {plots.BLUE}'></span>", "the best")]
-    if len(group_variants(results)) > 1:
-        entries.append((f"<span class='swatch' style='background: {plots.PALE}'></span>", "others"))
+    bars = {bar.fill for bar in drawn.shapes if isinstance(bar, Rectangle) and bar.width > 0}
+    entries = [
+        (f"<span class='swatch' style='background: {colour}'></span>", meaning)
+        for colour, meaning in ((plots.BLUE, "the best"), (plots.PALE, "others"))
+        if colour in bars
+    ]
     if several:
         entries.append(("<span class='whisker'></span>", "95 % confidence interval, as in the table"))
     return f"<ul class='legend'>{''.join(f'<li>{mark}{text}</li>' for mark, text in entries)}</ul>"

@@ -170,7 +170,9 @@ def workload_name(result: Result) -> str:
     run = _JOURNAL.search(result.workload)
     if run is not None:
         return f"run {run[1]}"
-    return (result.workload if ":" in result.workload else result.workload.rpartition("/")[2]) or "jobs"
+    # A command is no path, whatever it ends in.
+    whole = any(mark in result.workload for mark in ": ")
+    return (result.workload if whole else result.workload.rpartition("/")[2]) or "jobs"
 
 
 def shown_draw(group: Sequence[Result]) -> str:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from dovetail.engine.state.core import Engine
@@ -39,7 +40,7 @@ def row_of_record(
     allocation = record.allocation
     cluster = engine.cluster
     start = None if record.start is None else epoch + record.start
-    predicted_start, predicted_end = (None, None)
+    predicted_start, predicted_end, by = None, None, None
     span: Sequence[Seconds | None] = UNKNOWN_SPAN
     if record.end is None:
         predicted_start, predicted_end = forecast.predicted_times(job.id)
@@ -48,6 +49,8 @@ def row_of_record(
         predicted_start = None
         span = (None, None, *span[2:])
         predicted_end = None if running.predicted is None else start + running.predicted
+        upper = None if record.predicted is None else record.predicted.upper
+        by = start + upper if upper is not None and isfinite(upper) else None
     reason = ""
     if record.end is not None:
         reason = reason_of_end(record.state, record.detail)
@@ -62,6 +65,7 @@ def row_of_record(
         "end": None if record.end is None else epoch + record.end,
         "predicted_start": predicted_start,
         "predicted_end": predicted_end,
+        "predicted_end_by": by,
         **_of_span(span),
         "predicted": None if record.predicted is None else record.predicted.expected,
         "reason": reason,
@@ -118,6 +122,7 @@ def row_of_entry(entry: Entry, cluster: Cluster) -> Row:
         "end": entry.ended,
         "predicted_start": None,
         "predicted_end": None,
+        "predicted_end_by": None,
         **_of_span(UNKNOWN_SPAN),
         "predicted": entry.predicted,
         "reason": reason_of_end(entry.state, entry.detail) if ended else entry.held,

@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from dovetail.errors import InputError
@@ -160,13 +160,7 @@ def _parse_line(raw: str, where: str) -> _Line | None:
     if not words:
         return None
     _refuse_what_no_command_begins_with(words, where)
-    shell = next((word.text for word in words if _only_a_shell(word.bare_text)), None)
-    if shell is not None:
-        raise InputError(
-            f"found {show_value(shell)}, expected one program and its arguments: no shell reads this line "
-            "(sh -c '…' starts one)",
-            where=where,
-        )
+    refuse_operators(words, where)
     env: list[tuple[str, Word]] = []
     while words and (match := ASSIGNMENT.fullmatch(words[0].bare_text)):
         env.append((match[1], _without_prefix(words[0], len(match[1]) + 1)))
@@ -174,6 +168,17 @@ def _parse_line(raw: str, where: str) -> _Line | None:
     if not words or not words[0].text:
         raise InputError("found no program, expected a program and its arguments", where=where)
     return _Line(where, tuple(env), tuple(words))
+
+
+def refuse_operators(words: Iterable[Word], where: str) -> None:
+    """Raise `InputError` for pipes, redirections and the like, which a program would get as arguments."""
+    shell = next((word.text for word in words if _only_a_shell(word.bare_text)), None)
+    if shell is not None:
+        raise InputError(
+            f"found {show_value(shell)}, expected one program and its arguments: no shell reads this line "
+            "(sh -c '…' starts one)",
+            where=where,
+        )
 
 
 def _only_a_shell(bare: str) -> bool:

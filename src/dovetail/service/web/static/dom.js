@@ -52,11 +52,18 @@ export function between(job, name) {
 }
 
 /** A predicted time: its interval, or about when; empty where it is not known. */
-/** Whether a job runs longer than was predicted: what is predicted for the past is no prediction any more. */
-export const overdue = (job) => job.start !== null && job.end === null && job.predicted_end < Date.now() / 1000
-  && job.predicted_end !== null;
-
 export const expected = (job, name) => between(job, name) || (job[name] ? `~ ${moment(job[name])}` : "");
+
+const about = (job) => (job.predicted_end ? `~ ${moment(job.predicted_end)}` : "");
+
+/** When a job ends, in the words of `ahead`; of one that runs longer than expected by when nine in ten do, or that it is
+ * overdue. Too few runs show no such bound: past a guess nothing is known. */
+export function endTime(job, ahead = about) {
+  const now = Date.now() / 1000;
+  if (job.start === null || job.predicted_end === null || job.predicted_end >= now) return ahead(job);
+  if (!job.predicted_end_by) return "unknown";
+  return job.predicted_end_by < now ? "overdue" : `by ~ ${moment(job.predicted_end_by)}`;
+}
 
 export const percent = (share) => (share === null || share === undefined ? "" : `${(100 * share).toFixed(1)} %`);
 export const count = (number) => number.toLocaleString("en");
@@ -91,7 +98,7 @@ export const TERMS = {
   "devices in use": "GPUs and other accelerators on which a job runs",
   "in use, mean": "share of all CPUs and devices that jobs held, on average over the time that is shown",
   "Start": "when it started; with ~ when it is predicted to start",
-  "End": "with ~: when it is predicted to end; overdue: it runs longer than was predicted",
+  "End": "with ~: when it is predicted to end; by: nine in ten have ended by then; overdue: it runs longer than that",
   "Where": "nodes, or the devices of nodes, on which it runs",
   "Why it waits": "what has to happen before it starts",
   "Waited": "from its submission to its start",

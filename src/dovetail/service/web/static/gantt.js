@@ -2,8 +2,8 @@
 
 import { between, draw, duration, make, moment, titleOf } from "./dom.js";
 
-const LEFT = 132;
 const TOP = 18;
+const LETTER = 6.5;
 const DEVICE = 18;
 const MOST_LANES = 120;
 const MOST_BARS = 3000;
@@ -28,6 +28,9 @@ export function legend() {
     : draw("line", { class: kind, x1: 9, x2: 9, y1: 0, y2: 12 })), words);
   return make("ul", { class: "legend", "aria-label": "Colours of the chart" }, ...LEGEND.map(item));
 }
+
+/** Room for the names of lanes: on a phone, where the chart is not wider than the screen, half as much. */
+const namesRoom = (width) => (width < 560 ? 66 : 132);
 
 /** Whether a job came to no good end. */
 export const failed = (job) => WENT_WRONG.includes(job.state);
@@ -106,10 +109,12 @@ export function gantt({ nodes, jobs, waiting, from, to, now, width, open }) {
   const { lanes, height: below, left } = lanesOf(nodes);
   const forecasts = forecastsOf(waiting, to);
   const height = below + forecasts.length * (FORECAST + 2) + (forecasts.length ? 4 : 0);
-  const scale = (t) => LEFT + ((Math.min(Math.max(t, from), to) - from) / (to - from)) * (width - LEFT - 8);
+  const room = namesRoom(width);
+  const letters = Math.floor(room / LETTER);
+  const scale = (t) => room + ((Math.min(Math.max(t, from), to) - from) / (to - from)) * (width - room - 8);
   const chart = draw("svg", { class: "chart", width, height: height + 18, viewBox: `0 0 ${width} ${height + 18}`,
     role: "img", "aria-label": `What ran where from ${moment(from)} to ${moment(to)}` });
-  for (const at of ticks(from, to)) {
+  for (const at of ticks(from, to, (width - room) / 60)) {
     chart.append(draw("line", { class: "grid", x1: scale(at), x2: scale(at), y1: TOP - 4, y2: height }));
     chart.append(draw("text", { x: scale(at), y: 11, "text-anchor": "middle" }, moment(at).slice(-8, -3)));
   }
@@ -118,10 +123,10 @@ export function gantt({ nodes, jobs, waiting, from, to, now, width, open }) {
     places.set(`${lane.node}/${lane.device ?? "cpu"}`, lane);
     const name = lane.device === null ? lane.node : `${lane.node}/${lane.device}`;
     const label = draw("text", { x: 0, y: lane.top + Math.min(lane.height, 24) / 2 + 4 },
-      (name.length > 20 ? `…${name.slice(-19)}` : name) + (lane.down ? " (down)" : ""));
+      (name.length > letters ? `…${name.slice(1 - letters)}` : name) + (lane.down ? " (down)" : ""));
     label.append(draw("title", {}, name));
     chart.append(label);
-    chart.append(draw("line", { class: "lane", x1: LEFT, x2: width - 8, y1: lane.top + lane.height + 2,
+    chart.append(draw("line", { class: "lane", x1: room, x2: width - 8, y1: lane.top + lane.height + 2,
       y2: lane.top + lane.height + 2 }));
   }
   const label = labelsOf([...jobs, ...waiting]);
@@ -135,7 +140,7 @@ export function gantt({ nodes, jobs, waiting, from, to, now, width, open }) {
   }
   if (forecasts.length) chart.append(draw("text", { x: 0, y: below + FORECAST - 2 }, "waiting"));
   forecasts.forEach((row, place) => {
-    for (const job of row) forecast(chart, job, below + place * (FORECAST + 2), { scale, to, open, label });
+    for (const job of row) forecast(chart, job, below + place * (FORECAST + 2), { scale, to, now, open, label });
   });
   chart.append(draw("line", { class: "now", x1: scale(now), x2: scale(now), y1: TOP - 4, y2: height }));
   if (left) chart.append(draw("text", { x: 0, y: height + 12 }, `${MOST_LANES} lanes are shown; there are ${left} nodes`));
@@ -168,8 +173,8 @@ function place(lane, core) {
 }
 
 /** A waiting job, from when it is predicted to start until when it is predicted to end. */
-function forecast(chart, job, top, { scale, to, open, label }) {
-  const x = scale(job.predicted_start);
+function forecast(chart, job, top, { scale, to, now, open, label }) {
+  const x = scale(Math.max(job.predicted_start, now)); // a forecast is a little older than now
   const wide = Math.max(scale(job.predicted_end ?? to) - x, 2);
   const told = [`${job.id} ${titleOf(job, 200)}`, "PENDING",
     `predicted ~ ${moment(job.predicted_start)} to ${job.predicted_end ? moment(job.predicted_end) : "?"}`,
@@ -179,7 +184,7 @@ function forecast(chart, job, top, { scale, to, open, label }) {
   if (job.predicted_start_low && job.predicted_start_high) {
     chart.append(whisker(job, top + FORECAST / 2, scale, to));
   }
-  const text = wide > 24 ? label(job, Math.floor((wide - 6) / 6.5)) : "";
+  const text = wide > 24 ? label(job, Math.floor((wide - 6) / LETTER)) : "";
   if (text) chart.append(draw("text", { class: "coming", x: x + 3, y: top + FORECAST - 3 }, text));
 }
 
@@ -210,7 +215,7 @@ function bar(chart, job, box, { scale, from, to, now, open, label }) {
         height: Math.max(box.height - 1, 1), "data-ahead": job.id, click: choose }));
     }
   }
-  const text = box.height >= 11 ? label(job, Math.floor((wide - 8) / 6.5)) : "";
+  const text = box.height >= 11 ? label(job, Math.floor((wide - 8) / LETTER)) : "";
   if (text) {
     chart.append(draw("text", { class: "label", x: x + 4, y: box.top + box.height / 2 + 4 }, text));
   }
@@ -224,10 +229,10 @@ function describe(job, now) {
   return parts.join("\n");
 }
 
-/** Round moments, some six of them. */
-export function ticks(from, to) {
+/** Round moments, some six of them; no more than `most`. */
+export function ticks(from, to, most = 8) {
   const steps = [10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400];
-  const step = steps.find((one) => (to - from) / one <= 8) ?? 86400;
+  const step = steps.find((one) => (to - from) / one <= Math.min(most, 8)) ?? 86400;
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);
   return found;
@@ -265,7 +270,8 @@ export function meanUsage(levels, from, now) {
 /** The area under them. */
 export function area(levels, { from, to, now, width }) {
   const high = 36;
-  const scale = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - 8);
+  const room = namesRoom(width);
+  const scale = (t) => room + ((t - from) / (to - from)) * (width - room - 8);
   let path = `M${scale(from)} ${high}`;
   let last = 0;
   for (const [at, level] of levels) {
@@ -275,7 +281,7 @@ export function area(levels, { from, to, now, width }) {
   path += `L${scale(now)} ${high - high * last}L${scale(now)} ${high}Z`;
   const chart = draw("svg", { class: "chart", width, height: high + 2, viewBox: `0 0 ${width} ${high + 2}`, role: "img",
     "aria-label": "Share of CPUs and devices in use" });
-  chart.append(draw("text", { x: 0, y: 22 }, "in use"), draw("line", { class: "lane", x1: LEFT, x2: width - 8, y1: high, y2: high }),
+  chart.append(draw("text", { x: 0, y: 22 }, "in use"), draw("line", { class: "lane", x1: room, x2: width - 8, y1: high, y2: high }),
     draw("path", { class: "area", d: path }));
   return chart;
 }

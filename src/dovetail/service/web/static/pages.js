@@ -1,7 +1,7 @@
 // The pages. Each has `load` (asks the service), `show` (builds the page), and may have `tick` (once a second).
 
 import { act, get, log } from "./api.js";
-import { ask, count, duration, expected, make, moment, nineInTen, overdue, percent, term, titleOf } from "./dom.js";
+import { ask, count, duration, endTime, expected, make, moment, nineInTen, percent, term, titleOf } from "./dom.js";
 import { area, failed, gantt, legend, meanUsage, usage, WENT_WRONG } from "./gantt.js";
 import { APPS, ENDED, QUEUE, stateOf, table, where } from "./tables.js";
 
@@ -128,14 +128,12 @@ export function queuePage() {
     const ends = [...data.running, ...data.waiting].map((job) => job.predicted_end ?? 0);
     const from = now - window_.past;
     const to = Math.min(Math.max(now + window_.past / 5, ...ends), now + 2 * window_.past);
-    const width = Math.max(charts.clientWidth || 900, 560);
+    const width = charts.clientWidth || 900;
     const levels = usage(data.nodes, jobs, from, now);
     const since = Math.max(from, data.info.since);
     data.mean = meanUsage(levels.filter(([at]) => at >= since), since, now);
-    const first = !charts.firstChild;
     charts.replaceChildren(gantt({ nodes: data.nodes, jobs, waiting: data.waiting, from, to, now, width, open }),
       area(levels, { from, to, now, width }));
-    if (first) charts.scrollLeft = charts.scrollWidth; // on a narrow screen: what is now
   };
   return { load, show, page, tick: () => { if (data && data.running.length) drawCharts(); },
     job: (id) => data?.jobs.find((job) => job.id === id), onRefresh: (hear) => { refresh = hear; } };
@@ -234,7 +232,7 @@ export function jobPage(id) {
       ["Inputs", Object.entries(job.inputs || {}).map(([k, v]) => `${k} = ${v}`).join(", ")],
       ["User", job.user ?? ""], ["Submitted", moment(job.submit)],
       ...(job.start === null ? [["Predicted start", expected(job, "predicted_start")]] : [["Started", moment(job.start)]]),
-      ...(job.end === null ? [["Predicted end", overdue(job) ? "overdue" : expected(job, "predicted_end")]] : [["Ended", moment(job.end)]]),
+      ...(job.end === null ? [["Predicted end", endTime(job, (one) => expected(one, "predicted_end"))]] : [["Ended", moment(job.end)]]),
       ["Ran", job.start === null ? "" : duration((job.end ?? Date.now() / 1000) - job.start)],
       ["Predicted", duration(job.predicted)], ["Where", where(job)], ["Implementation", job.implementation ?? ""],
       ["Walltime", duration(job.walltime)], ["Depends on", (job.depends || []).join(", ")],

@@ -1,6 +1,6 @@
 // Tables of jobs and apps; a row that is selected, filters.
 
-import { count, duration, make, moment, overdue, percent, term, titleOf } from "./dom.js";
+import { count, duration, endTime, make, moment, percent, term, titleOf } from "./dom.js";
 
 export const stateOf = (job) => make("span", { class: `state ${job.state}` },
   job.state === "PENDING" && job.held ? "HELD" : job.state);
@@ -17,7 +17,7 @@ export const QUEUE = [
   ["State", "", stateOf],
   ["Submitted", "rare", (job) => moment(job.submit)],
   ["Start", "", (job) => begins(job)],
-  ["End", "", (job) => ends(job)],
+  ["End", "", endTime],
   ["Where", "", (job) => where(job)],
   ["Why it waits", "text", (job) => (job.state === "PENDING" ? waitsFor(job) : "")],
 ];
@@ -45,14 +45,10 @@ export const APPS = [
   ["Predictions off by", "number", (app) => percent(app.mean_error)],
 ];
 
-function ends(job) {
-  if (overdue(job)) return "overdue";
-  return job.predicted_end ? `~ ${moment(job.predicted_end)}` : "";
-}
-
 function begins(job) {
   if (job.start !== null) return moment(job.start);
-  return job.predicted_start ? `~ ${moment(job.predicted_start)}` : "";
+  // The forecast is a little older than this moment: nothing that waits starts in the past.
+  return job.predicted_start ? `~ ${moment(Math.max(job.predicted_start, Date.now() / 1000))}` : "";
 }
 
 /** n0, n0/gpu0: nodes, or devices where there are some. */
