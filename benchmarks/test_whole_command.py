@@ -2,7 +2,7 @@
 
 Run with ``make bench``, or as a program for the table alone: ``python benchmarks/test_whole_command.py``.
 ``DOVETAIL_BENCH_BEFORE`` names another checkout, whose command is timed in the same turns. What the command
-needs for the least log of which it takes the twin is taken off: that is start-up, with all imports.
+needs for a small log is taken off: that is start-up, with all imports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.workloads.synthetic import rigid_arrays
 HERE = Path(__file__).parents[1]
 COMMAND = "from dovetail.start import main; main()"
 OFF = ("--compiled", "off")
-SMALL = 10_001  # jobs; the least for which the twin is taken
+SMALL = 10_001  # jobs
 
 
 class Case(NamedTuple):

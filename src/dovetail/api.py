@@ -203,7 +203,7 @@ def simulate(
 
     ``replicate`` draws another trace from the workload first (`dovetail.workloads.replicates`). ``load``
     scales the workload to that offered load (all gaps between submissions by one factor). Where the
-    compiled stand-in models all that is requested, of more than 10,000 rigid jobs, it takes the engine's
+    compiled stand-in models all that is requested, it takes the engine's
     place: the schedule is the same, and no decision is timed; ``compiled="off"`` never takes it. Times
     are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs), also
     where every job is rejected.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+
+from dovetail.files.garbage import no_collections
 
 CODE = """
 import atexit, gc
@@ -18,3 +21,12 @@ def test_nothing_is_searched_when_the_command_is_done(tmp_path: object) -> None:
     code = CODE.format(csv=f"{tmp_path}/out.csv")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split()[-3:] == ["200000", "0", "True"]
+
+
+def test_what_is_made_without_searches_counts_as_old() -> None:
+    assert gc.isenabled()
+    with no_collections():
+        assert not gc.isenabled()
+        made = [[] for _ in range(10_000)]  # type: ignore[var-annotated]  # nothing is ever put into them
+    assert gc.isenabled()
+    assert gc.get_count()[0] < len(made)

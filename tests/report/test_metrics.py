@@ -10,6 +10,8 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State, Usage
 from dovetail.report.metrics import (
     TrimmedTrace,
+    _middle,
+    _percentile_90,
     break_down,
     compute_metrics,
     jain_index,
@@ -256,6 +258,13 @@ def test_later_than(make_record: Make, make_result: Build) -> None:
     assert later_than(ours, reference) == {"b": 3}
     found = compute_metrics(ours, reference=reference)
     assert (found["later_jobs"], found["later_mean"], found["later_max"]) == (1, 3, 3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 10, 11, 12, 999])
+def test_quantiles_are_those_of_numpy_to_the_last_bit(count: int) -> None:
+    for values in np.random.Generator(np.random.PCG64(count)).lognormal(size=(20, count)):
+        assert _middle(values) == np.median(values)
+        assert _percentile_90(values) == np.percentile(values, 90)
 
 
 def test_jain() -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail import simulate
 from dovetail.model import Cluster, Record, Result, Span, State, masks
 from dovetail.model.masks import bit_runs
 from dovetail.report import usage
-from dovetail.report.columns import Columns, StepFunction
+from dovetail.report.columns import Columns, StepFunction, columns_of
 from dovetail.report.energy import use_of
 from dovetail.report.gantt.lanes import make_lanes
 from dovetail.report.metrics import final_metrics
@@ -80,6 +81,16 @@ def test_runs_of_a_mask(mask: int, wide: int, monkeypatch: pytest.MonkeyPatch) -
     found = [i for low, high in bit_runs(mask) for i in range(low, high)]
     assert found == [i for i in range(mask.bit_length()) if mask >> i & 1]
     assert all(high < low for (_, high), (low, _) in pairwise(bit_runs(mask)))
+
+
+def test_busy_seconds_do_not_depend_on_where_a_part_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = simulate("synthetic:rigid?jobs=200&nodes=16&load=1.0", cluster="16x1cpu", policy="easy")
+    columns = Columns.of(found.result), columns_of(found.result)
+    assert columns[1].stretches.nodes is not None
+    whole = busy_seconds(columns[1])
+    monkeypatch.setattr(usage, "RUNS", 7)
+    assert busy_seconds(columns[1]).tolist() == whole.tolist()
+    assert busy_seconds(columns[0]) == pytest.approx(whole)  # record by record
 
 
 def test_steps() -> None:

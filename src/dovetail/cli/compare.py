@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError, UnsupportedWorkload
+from dovetail.files.garbage import collect_rarely
 from dovetail.files.streams import print_note
 from dovetail.spec.values import Bootstrap, Breakdown, Compilation, Knowledge, Overrun
 
@@ -57,14 +58,14 @@ def compare(
     quiet: bool,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
+    collect_rarely()  # before hundreds of modules are imported
     from dovetail import api
-    from dovetail.cli.output import check_targets, collect_rarely, show_comparison, this_command
+    from dovetail.cli.output import check_targets, show_comparison, this_command
     from dovetail.comparison import compare as simulated
     from dovetail.model import State
     from dovetail.report.options import ReportOptions
     from dovetail.report.progress import Bar
 
-    collect_rarely()
     policies = _check_policies(policy)
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:

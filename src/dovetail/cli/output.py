@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import json
 import math
 import shlex
@@ -26,7 +24,6 @@ from dovetail.report.energy import Watts, use_of
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, outcome_notes, outcome_summary
 from dovetail.report.report import Report, check_figure
-from dovetail.simulation.request import MADE
 
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40
@@ -259,15 +256,6 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
-
-
-def collect_rarely() -> None:
-    """Few searches for reference cycles from now on, and none at exit: what is made lives to the end."""
-    # Results of large runs make millions of objects that live to the end: searching them gains nothing.
-    first, *others = gc.get_threshold()
-    if 0 < first < MADE:
-        gc.set_threshold(MADE, *others)
-        atexit.register(gc.freeze)
 
 
 def this_command() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dovetail.cli import options as opt
 from dovetail.errors import UnsupportedWorkload
+from dovetail.files.garbage import collect_rarely
 from dovetail.files.streams import print_note
 from dovetail.spec.values import Breakdown, Compilation, Knowledge, Overrun
 
@@ -49,19 +50,12 @@ def simulate(
     quiet: bool,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
+    collect_rarely()  # before hundreds of modules are imported
     from dovetail import api
-    from dovetail.cli.output import (
-        check_targets,
-        collect_rarely,
-        note_rejected,
-        show_report,
-        this_command,
-        watts_of,
-    )
+    from dovetail.cli.output import check_targets, note_rejected, show_report, this_command, watts_of
     from dovetail.report.options import ReportOptions
     from dovetail.report.progress import Bar
 
-    collect_rarely()
     if history is not None and not learn and not history.exists():
         print_note(f"dovetail: history {history}: no such file; nothing is known from it")
     file = opt.or_journal(file)

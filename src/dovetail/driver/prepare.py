@@ -10,6 +10,7 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from operator import is_not
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.engine.state.mistakes import blame_policy
@@ -98,9 +99,22 @@ def prepare_workload(workload: Workload, cluster: Cluster, *, need_truth: bool) 
     validator = Validator(cluster, workload.truth if need_truth else None)
     if workload.table is not None and validator.admits_table(workload.table):
         return workload
+    # Several policies get the same workload one after the other, and the same jobs are admitted.
+    shape = (need_truth, cluster)
+    known = _LAST.get(workload)
+    if known is None or known[0][0] is not need_truth or known[0][1] is not cluster:
+        known = _LAST[workload] = (shape, _admitted(workload, validator))
+    return workload if known[1] is None else known[1]
+
+
+_LAST: WeakKeyDictionary[Workload, tuple[tuple[bool, Cluster], Workload | None]] = WeakKeyDictionary()
+"""Of each workload the last preparation, ``None`` where it stayed as it was."""
+
+
+def _admitted(workload: Workload, validator: Validator) -> Workload | None:
     found = list(map(validator.admit_job, workload.jobs))
     if not any(map(is_not, found, workload.jobs)):
-        return workload
+        return None
     jobs = [job for job in found if isinstance(job, Job)]
     rejected = [job for job in found if isinstance(job, Rejected)]
     return replace(workload, jobs=jobs, rejected=[*workload.rejected, *rejected])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from dovetail.model.cluster import Cluster
 from dovetail.model.job import Communication, Implementation, Job, Request, Seconds
@@ -115,16 +116,29 @@ class _WithCommunication:
         return found
 
 
+_TIMED: WeakKeyDictionary[Workload, dict[RemoteCosts, Workload]] = WeakKeyDictionary()
+
+
 def with_communication_times(workload: Workload, costs: RemoteCosts) -> Workload:
     """The workload, its jobs' times made of their communication where they give none."""
     if not any_communicates(workload.jobs):
         return workload
-    return replace(workload, truth=_WithCommunication(workload.truth, costs))
+    # The same workload each time, so that what is worked out of its jobs is worked out once for all policies.
+    known = _TIMED.setdefault(workload, {})
+    if costs not in known:
+        known[costs] = replace(workload, truth=_WithCommunication(workload.truth, costs))
+    return known[costs]
+
+
+_FILLED: WeakKeyDictionary[Cluster, Cluster] = WeakKeyDictionary()
 
 
 def with_table_3(cluster: Cluster) -> Cluster:
     """The cluster, with Table 3's memory where it gives none."""
     if all(node.memory is not None for node in cluster.nodes):
         return cluster
-    nodes = tuple(replace(n, memory=MEMORY) if n.memory is None else n for n in cluster.nodes)
-    return Cluster(nodes, cluster.label)
+    known = _FILLED.get(cluster)
+    if known is None:
+        nodes = tuple(replace(n, memory=MEMORY) if n.memory is None else n for n in cluster.nodes)
+        known = _FILLED[cluster] = Cluster(nodes, cluster.label)
+    return known

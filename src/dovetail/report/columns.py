@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dovetail.files.arrays import distinct
 from dovetail.model import Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.fitting import share_taken
+from dovetail.model.job import FRACTION_UNITS
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.records import dataclass
 
@@ -494,7 +495,9 @@ def _total_held(allocation: Allocation | None, cluster: Cluster) -> tuple[float,
     for part in allocation.parts:
         count = part.nodes.bit_count()
         cpus += count * part.cpus
-        if part.devices:
+        if part.devices and part.units == FRACTION_UNITS:
+            devices += count * len(part.devices)
+        elif part.devices:
             # The nodes of one part are alike in what they give, so the first one's devices stand for all.
             node = cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
             shares = (share_taken(node.devices[d], part.units, part.gpu_memory) for d in part.devices)

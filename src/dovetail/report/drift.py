@@ -25,7 +25,7 @@ from dovetail.model import Result, Seconds
 from dovetail.records import dataclass
 from dovetail.report.columns import columns_of
 from dovetail.report.intervals import Interval, mean_interval, of_replicates, student_quantile
-from dovetail.report.metrics import Metrics, TrimmedTrace, final_metrics, span_metrics
+from dovetail.report.metrics import Metrics, TrimmedTrace, metric_of, span_metrics
 
 MONTH: Seconds = 30 * 86_400.0
 FEWEST_SPANS = 3
@@ -113,7 +113,7 @@ def figure_intervals(
     replicates = of_replicates(result for group in groups.values() for result in group)
     found: list[Interval | None] = []
     for group in groups.values():
-        one = mean_interval((final_metrics(r, cut).get(metric) for r in group), replicates=replicates)
+        one = mean_interval((metric_of(r, metric, cut) for r in group), replicates=replicates)
         own = drift_of_draws(group, cut) if drift else None
         found.append(one if one is None or own is None else own.widen(one, metric))
     return found

@@ -21,7 +21,7 @@ from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.records import dataclass
 from dovetail.report.metric_names import HIGHER_IS_BETTER, metric_named
-from dovetail.report.metrics import TrimmedTrace, final_metrics
+from dovetail.report.metrics import TrimmedTrace, final_metrics, metric_of
 from dovetail.report.wording import machine_name
 
 FEW = 10.0
@@ -295,7 +295,7 @@ def _values_by_draw(
         if draw in values:
             which = f"seed {draw[0]}" if not draw[1] else f"replicate {draw[1]}"
             raise InputError(f"{policy_label(result)}: {which} is there twice, expected once")
-        values[draw] = final_metrics(result, cut).get(metric)
+        values[draw] = metric_of(result, metric, cut)
     return values
 
 

@@ -19,6 +19,7 @@ from dovetail.report.metrics import (
     TrimmedTrace,
     break_down,
     compute_metrics,
+    every_metric,
     final_metrics,
     later_than,
     prediction_error,
@@ -132,7 +133,7 @@ def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 
 def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
     """Every metric that applies, one a row, with its meaning under the pointer."""
-    found = final_metrics(result, cut)
+    found = every_metric(result, cut)
     shown = list(_shown_metrics(result, found, verbose=True))
     titles = [Cell(wording.metric_title(name), title=METRICS[name].about) for name, _ in shown]
     values = [Cell(text, found[name]) for name, text in shown]

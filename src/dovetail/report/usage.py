@@ -6,7 +6,7 @@ only where several jobs may share one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -16,12 +16,15 @@ from dovetail.files.arrays import distinct
 from dovetail.model import CPU, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.fitting import share_taken
+from dovetail.model.job import FRACTION_UNITS
 from dovetail.model.masks import bit_runs
 from dovetail.records import dataclass
 from dovetail.report.columns import Columns, Floats, Ints, expand_ranges
 
 CHUNK = 4_000_000
 """(job, unit) pairs that are expanded at once: bounds the memory at some 200 MB."""
+RUNS = 50_000
+"""Stretches whose runs of nodes are looked up at once."""
 PART = 5_000
 """Stretches that are added up at once: few, so that the memory of one part serves the next."""
 
@@ -69,6 +72,10 @@ class Held:
                     found += (j, -1, part.cpus, *of_part)
                 # The nodes of one part give the same, so the first stands for all of them.
                 first_node = (part.nodes & -part.nodes).bit_length() - 1
+                if part.units == FRACTION_UNITS:
+                    for d in part.devices:
+                        found += (j, d, 1.0, *of_part)
+                    continue
                 for d in part.devices:
                     given = columns.cluster.nodes[first_node].devices[d]
                     found += (j, d, share_taken(given, part.units, part.gpu_memory), *of_part)
@@ -124,9 +131,15 @@ def busy_seconds(columns: Columns) -> Floats:
     whole, else O(pairs log pairs) in the (job, unit) pairs.
     """
     cluster, stretches = columns.cluster, columns.stretches
-    held = Held.of(columns, np.argsort(stretches.start, kind="stable"))
+    order = np.argsort(stretches.start, kind="stable")
     busy, covered = np.zeros(len(cluster.units)), np.full(len(cluster.units), -np.inf)
-    places, nodes = Places(cluster), np.arange(len(cluster))
+    places = Places(cluster)
+    if stretches.nodes is not None and _is_exclusive(columns, np.array([stretches.nodes.cpus]), pool=True):
+        # All lines of a million jobs at once would be the most memory of the command.
+        parts = (order[first : first + RUNS] for first in range(0, len(order), RUNS))
+        _add_whole((Held.of(columns, part) for part in parts), -1, columns, places, busy)
+        return busy
+    held = Held.of(columns, order)
     for device in distinct(held.device)[0].tolist():
         mine = held.device == device
         # Where every job holds all of a unit, stretches on it cannot overlap, and their sum is the busy time.
@@ -135,17 +148,23 @@ def busy_seconds(columns: Columns) -> Floats:
             for found, units, _ in _interval_pairs(held.part(mine), places):
                 _add_union(units, stretches.start[found], stretches.end[found], busy, covered)
             continue
-        seconds = stretches.seconds[held.stretch[mine]]
-        # What each node is busy with begins at the first node of a run and ends after the last one. Sums of
-        # differences in double precision would not come back to nothing where they should.
-        steps = np.bincount(held.low[mine], seconds, minlength=len(nodes) + 1).astype(np.longdouble)
-        steps -= np.bincount(held.high[mine], seconds, minlength=len(nodes) + 1)
-        by_node = np.cumsum(steps)[:-1].astype(float)
-        has = (by_node > 0) & places.nodes_with_device(
-            device
-        )  # what is left of a sum may be no more than its rounding
-        busy[places.of(nodes[has], np.full(int(has.sum()), device))] = by_node[has]
+        _add_whole([held.part(mine)], device, columns, places, busy)
     return busy
+
+
+def _add_whole(parts: Iterable[Held], device: int, columns: Columns, places: Places, busy: Floats) -> None:
+    """Set in ``busy`` the time of units of one index that are always taken whole."""
+    begun, ended = np.zeros((2, len(columns.cluster) + 1))
+    seconds = columns.stretches.seconds
+    for held in parts:  # one by one, in their order: the sums do not depend on where a part ends
+        np.add.at(begun, held.low, seconds[held.stretch])
+        np.add.at(ended, held.high, seconds[held.stretch])
+    # What each node is busy with begins at the first node of a run and ends after the last one. Sums of
+    # differences in double precision would not come back to nothing where they should.
+    by_node = np.cumsum(begun.astype(np.longdouble) - ended)[:-1].astype(float)
+    # What is left of a sum may be no more than its rounding.
+    nodes = np.flatnonzero((by_node > 0) & places.nodes_with_device(device))
+    busy[places.of(nodes, np.full(len(nodes), device))] = by_node[nodes]
 
 
 def _is_exclusive(columns: Columns, amounts: Floats, *, pool: bool) -> bool:

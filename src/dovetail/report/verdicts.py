@@ -18,7 +18,7 @@ from dovetail.records import dataclass
 from dovetail.report.drift import drift_of_draws, figure_intervals
 from dovetail.report.intervals import Paired, compare_paired, group_variants
 from dovetail.report.metric_names import HIGHER_IS_BETTER
-from dovetail.report.metrics import TrimmedTrace, final_metrics
+from dovetail.report.metrics import TrimmedTrace, every_metric
 
 LEVEL = 0.05
 
@@ -107,7 +107,7 @@ def summary_of(
     everything = group_variants(results)
     for load in dict.fromkeys(result.load for result in results):
         groups = {name: group for name, group in everything.items() if group[0].load == load}
-        known = [final_metrics(result, cut) for group in groups.values() for result in group]
+        known = [every_metric(result, cut) for group in groups.values() for result in group]
         for metric in dict.fromkeys(name for metrics in known for name in metrics):
             values = [metrics.get(metric) for metrics in known]
             timed = metric.startswith(("decision", "simulation"))

@@ -65,6 +65,8 @@ def unknown_kinds(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> 
     What would happen on such a cluster is unknown: jobs would go there. Only kinds that are ``used``
     count, and only programs that can run for real (they have a command), of jobs with a time. O(jobs).
     """
+    if jobs.table is not None or all(len(job.choices) == 1 for job in jobs.jobs):
+        return []
     found: dict[str, bool] = {}
     for job in jobs.jobs:
         known = _ways_known(job, jobs.truth, known=True)

@@ -28,6 +28,7 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.files.folders import home_folder
+from dovetail.files.garbage import rare_collections
 from dovetail.files.little_memory import refuse_little_memory
 from dovetail.files.shortage import lack_of
 from dovetail.files.writing import replace_file
@@ -75,7 +76,6 @@ from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
 from dovetail.service.webhook import job_subscription, notify_subscription
-from dovetail.simulation.request import rare_collections
 from dovetail.version import __version__
 
 _log = logging.getLogger(__name__)

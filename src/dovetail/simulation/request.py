@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
@@ -16,11 +15,6 @@ from dovetail.spec.values import Compilation, Overrun
 
 if TYPE_CHECKING:
     from dovetail.engine.state.progress import Expectations
-
-MADE = 200_000
-"""Objects made between two searches for reference cycles at least."""
-FEW = 10_000
-"""So many objects are searched in less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +72,6 @@ class HasStandIn(Protocol):
         ...
 
 
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
-    before, old = gc.get_threshold(), gc.get_count()[0]
-    gc.set_threshold(max(before[0], MADE) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        # All that has been made counts as old: no search because of it. Not after a small run: to see whether
-        # its caller has frozen anything takes as long as all that is frozen.
-        if gc.get_count()[0] - old > FEW and not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        gc.set_threshold(*before)
-
-
 def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
     """Each job's least true time over its implementations at the node count that it requests."""
     if workload.table is not None:
@@ -101,6 +79,17 @@ def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
     truth = workload.truth
     if isinstance(truth, TableTruth) and not truth.table:
         return truth.fixed
+    known = _BEST.get(workload)
+    if known is None:
+        known = _BEST[workload] = _least_times(workload)
+    return known
+
+
+_BEST: WeakKeyDictionary[Workload, Mapping[JobId, Seconds]] = WeakKeyDictionary()
+
+
+def _least_times(workload: Workload) -> Mapping[JobId, Seconds]:
+    truth = workload.truth
     best: dict[JobId, Seconds] = {}
     seconds = truth.seconds
     for job in workload.jobs:
@@ -111,7 +100,7 @@ def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
                 best[job.id] = only
             continue
         choices = job.asked or job.choices
-        known = [t for c in choices if (t := seconds(job, c.implementation, c.request)) is not None]
-        if known:
-            best[job.id] = min(known)
+        times = [t for c in choices if (t := seconds(job, c.implementation, c.request)) is not None]
+        if times:
+            best[job.id] = min(times)
     return best

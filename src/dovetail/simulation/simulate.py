@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dovetail.driver.prepare import check_depends, check_policy, prepare_workload
+from dovetail.files.garbage import rare_collections
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     NO_CONDITIONS,
@@ -17,13 +18,7 @@ from dovetail.model import (
     Seconds,
     Workload,
 )
-from dovetail.simulation.request import (
-    HasStandIn,
-    NotModelled,
-    SimulationOptions,
-    SimulationRequest,
-    rare_collections,
-)
+from dovetail.simulation.request import HasStandIn, NotModelled, SimulationOptions, SimulationRequest
 from dovetail.simulation.stand_in import stand_in
 
 if TYPE_CHECKING:  # what the stand-in simulates waits for no driver

@@ -7,10 +7,12 @@ algorithm is `dovetail.native.borrowing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dovetail.files.garbage import no_collections
 from dovetail.model import (
     EMPTY,
     Allocation,
@@ -24,6 +26,7 @@ from dovetail.model import (
     Result,
     Span,
     State,
+    Workload,
     bit_indices,
 )
 from dovetail.model import remote_times as times
@@ -56,7 +59,8 @@ def simulate_compiled(
     found = borrowing.simulate_borrowing(
         columns, _machine_arrays(wanted.cluster, costs, kind), constants, rules
     )
-    records = _Records(wanted, columns.base.tolist(), found).by_submission()
+    with no_collections():  # half a million objects, all of which stay
+        records = _Records(wanted, columns.base.tolist(), found).by_submission()
     if wanted.options.progress is not None:
         wanted.options.progress(len(records), len(records))
     options, workload = wanted.options, wanted.workload
@@ -107,6 +111,30 @@ def _job_columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Col
         return NotModelled("some devices are joined")
     if options.default_walltime != "actual":
         return NotModelled("jobs that communicate have a default walltime")
+    known = _COLUMNS.setdefault(workload, {})
+    if costs not in known:
+        known[costs] = _columns_of(workload, costs)
+    found = known[costs]
+    if isinstance(found, NotModelled):
+        return found
+    # The twin has one kind of device; a mix would need the engine's matching of classes.
+    if len(found.kinds) != 1 or len(cluster.device_classes(*found.kinds)) != 1:
+        return NotModelled("devices are of several classes")
+    return found.columns
+
+
+class _Found(NamedTuple):
+    """The columns of a workload, and the kinds of device that its jobs request."""
+
+    columns: borrowing.Columns
+    kinds: frozenset[str]
+
+
+_COLUMNS: WeakKeyDictionary[Workload, dict[RemoteCosts, _Found | NotModelled]] = WeakKeyDictionary()
+"""Several policies get the same workload one after the other."""
+
+
+def _columns_of(workload: Workload, costs: RemoteCosts) -> _Found | NotModelled:
     rows, kinds, seen = [], set(), set()
     for job in workload.jobs:
         choice = job.choices[0]
@@ -124,14 +152,13 @@ def _job_columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Col
         seen.add(job.id)
         wants = job.submit_time, request.nodes, int(count), request.cpus, request.memory, base
         rows.append((*wants, sent.other, sent.gpu_calls, sent.gpu_bytes, sent.net_calls, sent.net_bytes))
-    # The twin has one kind of device; a mix would need the engine's matching of classes.
-    if len(seen) != len(rows) or len(kinds) != 1 or len(cluster.device_classes(kinds.pop())) != 1:
-        return NotModelled("devices are of several classes")
+    if len(seen) != len(rows):
+        return NotModelled("an id is used twice")
     found: list[Any] = [
         np.array(column, np.int64 if name in ("gang", "gpus", "cpus") else np.float64)
         for name, column in zip(borrowing.Columns._fields, zip(*rows, strict=True), strict=True)
     ]
-    return borrowing.Columns(*found)
+    return _Found(borrowing.Columns(*found), frozenset(kinds))
 
 
 def _find_unmodelled(job: Job, choice: Choice) -> str:
@@ -191,7 +218,8 @@ class _Records:
         """Every job's record. O(what was held)."""
         times_of, log, jobs = self._log.view(np.float64), self._log.tolist(), self._jobs
         words = -(-len(self._cluster) // borrowing.WORD)
-        devices, at = self._devices, 0
+        devices, lent_as, cores_of, at = self._devices, _Donors(), self._cores_of, 0
+        alike = cores_of[0] if len(self._cores) == 1 else None
         while at < len(log):
             what, place = log[at], log[at + 1]
             if what == borrowing.ENDED:
@@ -211,13 +239,16 @@ class _Records:
             if lent:
                 end = at + 3 * lent
                 lists = log[at:end:3], log[at + 1 : end : 3], log[at + 2 : end : 3]
-                donors = tuple(Donor(n, d, gpu.bit_length() - 1) for n, d, gpu in zip(*lists, strict=True))
+                donors = tuple(map(lent_as.__getitem__, zip(*lists, strict=True)))
                 at = end
             if what == borrowing.STARTED:
                 end = at + 1 + 2 * log[at]
-                cores_of = self._cores_of
-                named = zip(log[at + 1 : end : 2], log[at + 2 : end : 2], strict=True)
-                cores = {n: cores_of[n][mask] for n, mask in named}
+                nodes_named, masks = log[at + 1 : end : 2], log[at + 2 : end : 2]
+                if alike is not None:
+                    cores = dict(zip(nodes_named, map(alike.__getitem__, masks), strict=True))
+                else:
+                    named = zip(nodes_named, masks, strict=True)
+                    cores = {n: cores_of[n][mask] for n, mask in named}
                 self._start_job(place, Allocation(request, tuple(parts), cores or EMPTY, donors), now)
                 at = end
             else:
@@ -264,6 +295,14 @@ class _Indices(dict[int, tuple[int, ...]]):
 
     def __missing__(self, mask: int) -> tuple[int, ...]:
         found = self[mask] = tuple(bit_indices(mask))
+        return found
+
+
+class _Donors(dict[tuple[int, int, int], Donor]):
+    """One donor for all of the same nodes and device, which is given as a bit."""
+
+    def __missing__(self, key: tuple[int, int, int]) -> Donor:
+        found = self[key] = Donor(key[0], key[1], key[2].bit_length() - 1)
         return found
 
 
