@@ -166,7 +166,7 @@ def test_where_a_request_is_known_laws_of_few_runs_add_nothing_to_the_largest_pe
     without = learned.choose_reservation(asked(), request=16 * GB, machine=64 * GB)
     found = learned.choose_reservation(asked(), request=16 * GB, machine=64 * GB, requested=16 * GB)
     assert found.amount == int(LIKE_LARGEST * 2 * GB) < without.amount
-    assert found.basis == "1.1 x the largest peak: too few runs to trust laws"
+    assert found.basis == "1.1 x the largest peak: too few runs to fit a curve"
 
 
 def test_no_amount_however_odd_the_runs_is_infinite() -> None:

@@ -158,7 +158,7 @@ class MemoryModel(HistoryModel):
         amount = amounts.rules[unaccounted if best is None else best]
         basis = peak.basis
         if amount != amounts.laws:
-            why = "too few runs to trust laws" if best is None else "laws have wasted more"
+            why = "too few runs to fit a curve" if best is None else "fitted curves wasted more"
             basis = f"{LIKE_LARGEST:g} x the largest peak: {why}"
         return Reservation(int(amount), law.chance_above(amount), peak, basis)
 

@@ -40,6 +40,8 @@ OPTIONS = Options(
     ".tres-per-task= uid= unbuffered!u .usage! .use-min-nodes! .verbose!v version!V wait=W .wait-for-nodes? "
     "wckey= .whole! .x11?",
 )
+FORGOTTEN = 30 * 86400.0
+"""Seconds after its last step for which the count of a job's steps is kept."""
 OF_THE_JOB = (
     "account",
     "begin",
@@ -585,7 +587,17 @@ def _next_step() -> int:
         file.seek(0)
         number = len(file.read())
         file.write("+")
-        return number
+    if not number:
+        _forget_old_jobs(os.path.dirname(file.name))
+    return number
+
+
+def _forget_old_jobs(folder: str) -> None:
+    """Remove what the steps of jobs shared that have had none for `FORGOTTEN`: a job's end is not seen here."""
+    for entry in list(os.scandir(folder)):
+        with suppress(OSError):
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN:
+                os.unlink(entry.path)
 
 
 # -- outside -------------------------------------------------------------------------------------------
