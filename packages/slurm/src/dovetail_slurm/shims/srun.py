@@ -593,7 +593,7 @@ def _next_step() -> int:
 
 
 def _forget_old_jobs(folder: str) -> None:
-    """Remove what the steps of jobs shared that have had none for `FORGOTTEN`: a job's end is not seen here."""
+    """Remove what is kept of jobs without a step for `FORGOTTEN`: their ends are not seen here."""
     for entry in list(os.scandir(folder)):
         with suppress(OSError):
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN:
