@@ -20,6 +20,8 @@ WORDS = {
     errno.ENOMEM: "there is no memory for another process",
 }
 """By the kernel's error."""
+OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""What no file has to do with."""
 NO_INODES = "no inodes are left on the disk"
 LEAST_WRITTEN = 1 << 12
 LEAST_BYTES = 1 << 20
@@ -51,8 +53,9 @@ def lack_of(error: BaseException | None, path: str = "") -> str:
 
 
 def describe_lack(error: OSError) -> str:
-    """What is lacking by an error, as a clause that names the file where it does."""
-    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    """What is lacking by an error, as a clause that names the file where its file system lacks it."""
+    named = isinstance(error.filename, str | bytes) and error.errno not in OF_THE_PROCESS
+    where = f"{os.fsdecode(error.filename)}: " if named else ""
     return where + (lack_of(error) or error.strerror or "")
 
 

@@ -134,14 +134,17 @@ class CommandHook:
                 )
             except OSError as error:
                 raise HookError(f"cannot be started: {error.strerror}") from None
-        complaint = _complaint_of(process, deadline)
-        try:
-            status = process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            # The whole group: a hook's own children would go on holding the pipe.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise HookError(f"ran longer than {self.seconds:g} s and was killed") from None
+        assert process.stderr is not None
+        # Open until it has ended: a command that writes to a closed pipe would end by that.
+        with process.stderr:
+            complaint = _complaint_of(process, deadline)
+            try:
+                status = process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                # The whole group: a hook's own children would go on holding the pipe.
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise HookError(f"ran longer than {self.seconds:g} s and was killed") from None
         if status:
             how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
             raise HookError(f"{how}{f': {complaint}' if complaint else ''}")
@@ -150,19 +153,17 @@ class CommandHook:
 def _complaint_of(process: subprocess.Popen[bytes], deadline: float) -> str:
     """The end of what a process writes to its standard error, until it closes that, ends or is too late."""
     assert process.stderr is not None
-    last = b""
-    with process.stderr as stream:
-        poll = select.poll()
-        poll.register(stream, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0:
-            if not poll.poll(min(left, 0.2) * 1000):
-                if process.poll() is not None:  # what it left behind may hold the pipe open
-                    break
-                continue
-            some = os.read(stream.fileno(), 65536)
-            if not some:
+    last, poll = b"", select.poll()
+    poll.register(process.stderr, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0:
+        if not poll.poll(min(left, 0.2) * 1000):
+            if process.poll() is not None:  # what it left behind may hold the pipe open
                 break
-            last = (last + some)[-MOST_COMPLAINT:]
+            continue
+        some = os.read(process.stderr.fileno(), 65536)
+        if not some:
+            break
+        last = (last + some)[-MOST_COMPLAINT:]
     return " ".join(last.decode(errors="replace").split())
 
 
