@@ -282,15 +282,24 @@ def schedules_digest(study: str) -> str:
     return found.hexdigest()
 
 
+class _SplitImports(ast.NodeTransformer):
+    """Each name by itself: where the library keeps it, and beside which others, is no matter of a study."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.ImportFrom] | ast.ImportFrom:  # noqa: N802
+        """The names of a module of the library, a line each."""
+        if not (node.module or "").startswith("dovetail."):
+            return node
+        return [ast.ImportFrom("dovetail", [name], 0) for name in node.names]
+
+
 def _digest(paths: list[Path]) -> str:
     found = hashlib.blake2b(digest_size=6)
     for path in paths:
         text = path.read_bytes()
         if path.suffix == ".py":  # what it does, whatever its comments and layout
             tree = ast.parse(text)
+            tree = _SplitImports().visit(tree)
             for node in ast.walk(tree):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dovetail."):
-                    node.module = "dovetail"  # where the library keeps a name is no matter of the study
                 body = getattr(node, "body", None)
                 if not isinstance(body, list) or not body or not isinstance(body[0], ast.Expr):
                     continue
