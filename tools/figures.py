@@ -285,7 +285,7 @@ def schedules_digest(study: str) -> str:
 class _SplitImports(ast.NodeTransformer):
     """Each name by itself: where the library keeps it, and beside which others, is no matter of a study."""
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.ImportFrom] | ast.ImportFrom:  # noqa: N802
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.ImportFrom] | ast.ImportFrom:
         """The names of a module of the library, a line each."""
         if not (node.module or "").startswith("dovetail."):
             return node
