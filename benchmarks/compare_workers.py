@@ -15,9 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from test_whole_command import COMMAND, write_log
+
+from dovetail.process.channel import become_subreaper
 
 
 def measure(log: Path, policies: str, workers: int) -> tuple[float, float]:
@@ -27,7 +30,11 @@ def measure(log: Path, policies: str, workers: int) -> tuple[float, float]:
     since = time.monotonic()
     argv = [sys.executable, "-c", COMMAND, "compare", str(log), *options]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-    wall, after = time.monotonic() - since, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.monotonic() - since
+    with suppress(ChildProcessError):  # workers, which end behind the command
+        while True:
+            os.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
@@ -40,6 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--policy", default="easy,conservative")
     given = parser.parse_args()
+    become_subreaper()
     with tempfile.TemporaryDirectory() as folder:
         log = write_log(Path(folder) / "jobs.swf", given.jobs, 256)
         found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
