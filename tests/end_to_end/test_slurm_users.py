@@ -1,6 +1,6 @@
 """Two services of two users before one Slurm: limits that slurmdbd keeps, and what each may do to the other.
 
-Neither user is Slurm's own, whom Slurm lets do everything: both are accounts that every Debian has.
+Neither user is Slurm's own, which may do everything: both are accounts that every Debian has.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 def is_locked(path: str | os.PathLike[str]) -> bool:
     """Whether a process has a file to itself. Raises `OSError`.
 
-    Only to read, and shared: whoever may look can, also on a file system that became read-only, and two who
-    look at once do not take each other for the owner.
+    Only to read, and shared: a process that may read the file can look, also on a file system that became
+    read-only, and two that look at once do not take each other for the owner.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:

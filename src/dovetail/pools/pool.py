@@ -270,13 +270,15 @@ class Pool:
         if not call.begin_call():
             return True
         member = max(free, key=lambda member: member.since)
+        sent = False
         try:
             self._send_calls(member, [call])
-        except BaseException:
+            sent = True
+        finally:
             # Ctrl-C, anywhere in between: the pool's thread sends it once more.
-            self._unsure.append(member)
-            self._crew.end_wait()
-            raise
+            if not sent:
+                self._unsure.append(member)
+                self._crew.end_wait()
         return True
 
     # -- the pool's own thread --------------------------------------------------------------------------
